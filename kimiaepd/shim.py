@@ -9,10 +9,9 @@ Rules:
 - It reads all of stdin first, also when nobody listens: the CLI must not meet a broken pipe.
   A writer that never closes is cut after five seconds, and what came is sent.
 - From the end of stdin it takes at most SECONDS, whatever the daemon does or does not do.
-- It is copied to a place of its own and run by a bare interpreter, so it imports nothing of the
-  package and only modules in C; `socket` and `json` would triple its start-up.
-
-The frame is the one of `wire.py`; the sending side stays open, so that the daemon sees it go.
+- It is copied to a place of its own, so it imports nothing of the package; and it starts at every
+  hook, so it imports only modules in C: `socket` and `json` would triple its start-up.
+- The frame is that of `wire.py`; its sending side stays open, so that the daemon sees it go.
 """
 
 # ruff: noqa: I002 - `from __future__` imports a module written in Python, at each hook
@@ -24,8 +23,7 @@ import time
 
 STARTED_NS = time.time_ns()
 STDIN_SECONDS = 5.0
-AGAIN = 0.01
-"""Seconds between repeats of a timer: one that fires just before a system call would be missed."""
+AGAIN = 0.01  # a timer repeats: one that fires just before a system call would be missed
 CHUNK = 65536
 LONGEST_REPLY = 1 << 20
 
@@ -48,12 +46,16 @@ def end_stdin(_number: int, _frame: object) -> None:
 
 
 def read_stdin() -> bytes:
-    """Everything that stdin gives within its five seconds; nothing where it is closed."""
+    """Everything that stdin gives within its five seconds; nothing of what memory cannot hold."""
     chunks = []
     set_timer(STDIN_SECONDS, end_stdin)
     try:
         while chunk := posix.read(0, CHUNK):
             chunks.append(chunk)
+    except MemoryError:
+        chunks.clear()
+        while posix.read(0, CHUNK):
+            pass
     except OSError:
         pass
     return b"".join(chunks)
