@@ -51,8 +51,8 @@ ODD_CHARACTERS = '\x00\x1f\x7f\b\f"\\/\u2028\ud83d\ude00\uffff\U00010000\U0010ff
 strings = st.one_of(
     st.text(st.characters(exclude_categories=())), st.text(ODD_CHARACTERS, max_size=6)
 )
-# No backslash in a key: once V8 (Node 24.19) has read {"": 1, "\\\\": 2}, it takes {"": 1, "\\"": 2}
-# for the same, and the judge would be wrong.
+# No backslash in a key: once V8 of Node 24 has read {"": 1, "\\\\": 2}, it takes {"": 1, "\\"": 2}
+# for the same, and the judge is wrong.
 keys = st.one_of(
     strings.map(lambda key: key.replace("\\", "")),
     st.sampled_from(["__proto__", "10", "9", "01", "-1", "constructor", ""]),

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator
 
@@ -53,6 +54,7 @@ def _join(halves: re.Match[str]) -> str:
 
 
 def _tokens(value: JSON) -> list[str]:
+    """The canonical form in pieces: one loop over the members of the innermost open container."""
     tokens: list[str] = []
     write = tokens.append
     around: list[tuple[Iterator[tuple[str, JSON]], str]] = []
@@ -121,7 +123,7 @@ def _number(value: float) -> str:
 
     Both languages choose the same shortest digits; only where the exponent begins differs.
     """
-    if value - value != 0:  # not finite
+    if not math.isfinite(value):
         return "null"
     text = float.__repr__(value)
     mantissa, _, power = text.partition("e")
