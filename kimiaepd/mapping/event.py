@@ -24,6 +24,12 @@ AGENT = "kimi-code"
 Severity: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("debug", "info", "notice", "warning", "error", "critical")
 
+CATEGORIES = (
+    *("agent", "session", "run", "progress", "tool", "delegation", "attention"),
+    *("resource", "error", "state", "assessment", "message", "control", "x"),
+)
+"""The closed set of AEP-0002 section 3: the first word of a type."""
+
 
 class Capture(enum.IntEnum):
     """The capture levels of AEP-0001 section 8.2, ordered."""

@@ -15,10 +15,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias, Union
 
-JSON: TypeAlias = "dict[str, JSON] | list[JSON] | str | int | float | bool | None"
-JSONObject: TypeAlias = "dict[str, JSON]"
+# A Union object and not a string, so that `JSON | Absent` is a type at run time too.
+JSON: TypeAlias = Union[dict[str, "JSON"], list["JSON"], str, int, float, bool, None]  # noqa: UP007
+JSONObject: TypeAlias = dict[str, JSON]
 
 _SAFE_DIGITS = 15
 """An integer of this many characters is exact as a double, sign included."""

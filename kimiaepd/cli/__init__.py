@@ -1,0 +1,80 @@
+"""The command line: parses, calls, prints. No logic lives here.
+
+Rules:
+- One line for each failure, on standard error, and the exit status of `errors.py`; never 2, which
+  Kimi reads as a deny where a command is registered as a hook by mistake.
+- Modules are imported when their command runs, so that `kimiaepd ping` costs little.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from kimiaepd import __version__
+from kimiaepd.errors import EXIT_USAGE, UserError
+
+_COMMANDS = {
+    "run": ("daemon", "run"),
+    "up": ("daemon", "up"),
+    "status": ("talk", "status"),
+    "ping": ("talk", "ping"),
+    "setup": ("setup", "setup"),
+    "validate": ("validate", "validate"),
+}
+
+
+class _Commands(click.Group):
+    """The commands, each in the module of its group, loaded when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = _COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        module, name = place
+        command = getattr(importlib.import_module(f"kimiaepd.cli.{module}"), name)
+        return command if isinstance(command, click.Command) else None
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="kimiaepd")
+def kimiaepd() -> None:
+    """Turn what Kimi Code CLI does into AEP events, and keep them.
+
+    Begin with `kimiaepd up`: it registers the hooks and runs the daemon.
+    """
+
+
+def main() -> None:
+    """Run the command line, and end the process with the right status."""
+    try:
+        kimiaepd.main(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(EXIT_USAGE)
+    except click.UsageError as error:
+        where = f"; see: {error.ctx.command_path} --help" if error.ctx else ""
+        _fail(error.format_message().rstrip(".") + where, EXIT_USAGE)
+    except click.ClickException as error:
+        _fail(error.format_message(), EXIT_USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        _fail("interrupted", 130)
+    except UserError as error:
+        _fail(str(error), error.status)
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python must not complain about it at exit.
+        sys.stdout = None  # type: ignore[assignment]
+        sys.exit(0)
+
+
+def _fail(line: str, status: int) -> None:
+    click.echo(f"kimiaepd: {line}", err=True)
+    sys.exit(status)

@@ -1,0 +1,18 @@
+"""Lifecycles: what a session's hooks mean together, in any order of arrival.
+
+Hooks are processes that the vendor starts; they overtake one another, come twice, or not at all,
+and a subagent's Stop looks like its parent's. These rooms turn them into runs, tool calls and asks
+that each open once and close once.
+
+    state.py      what is open in a session, and what a record of it holds
+    subagents.py  whose Stop is it
+    calls.py      tool calls: one request, at most one terminal
+    asks.py       the vendor's own approvals: one request, one answer, one resolution
+    runs.py       one run a prompt, one terminal a run
+    machine.py    the hooks in their order: what waits for what, and what a boundary settles
+
+Rules that hold for all of them: they read no clock and no file; time comes in with each hook, and
+events go out through `Emit`. `machine.py` knows the others, and they know only `state.py`.
+"""
+
+from __future__ import annotations

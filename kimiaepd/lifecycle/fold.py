@@ -1,0 +1,111 @@
+"""Fold: what a session's own log says about what is still open, for when its record is behind.
+
+Rules:
+- It needs nothing but types, runs, ids and causes, which every capture level keeps; with `data` it
+  also knows which call is which. So after the loss of every record a run still closes as itself and
+  no terminal comes twice.
+- An ask found here is known by its call's id, or by its own: the approval's id is in no event.
+- Lines are the daemon's own; what cannot be read was counted by whoever read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kimiaepd.lifecycle import calls, subagents
+from kimiaepd.lifecycle.state import OPEN_ASKS, OPEN_CALLS, PAST, Ask, Call, Run, State, remember
+from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.mapping.payloads import HookPayload
+
+_END_HOOKS = {
+    "tool.completed": "PostToolUse",
+    "tool.failed": "PostToolUseFailure",
+    "tool.denied": "PermissionResult",
+}
+
+
+def fold(state: State, event: JSONObject) -> None:
+    """Take one event of the session's log into its state."""
+    handler = _HANDLERS.get(_word(event.get("type")))
+    if handler:
+        handler(state, event)
+
+
+def _word(value: JSON) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _session_ended(state: State, _: JSONObject) -> None:
+    state.ended = True
+
+
+def _run_started(state: State, event: JSONObject) -> None:
+    state.run = Run(_word(event.get("run")), _word(event.get("id")))
+
+
+def _run_ended(state: State, event: JSONObject) -> None:
+    run = _word(event.get("run"))
+    if state.run and state.run.id == run:
+        state.run = None
+        calls.run_ended(state, run, abandoned=False)
+        subagents.run_ended(state.subagents)
+
+
+def _tool_requested(state: State, event: JSONObject) -> None:
+    call_id, name = _tool(event)
+    key = call_id or _word(event.get("id"))
+    call = Call(key, name, "", _word(event.get("id")), _word(event.get("run")) or None)
+    remember(state.calls, key, call, OPEN_CALLS)
+
+
+def _tool_ended(state: State, event: JSONObject) -> None:
+    call_id, name = _tool(event)
+    call = calls.find(state, call_id) or _caused_by(state, event) or Call(call_id, name)
+    if call.id:
+        calls.close(state, call, HookPayload(event=_END_HOOKS[_word(event.get("type"))]))
+
+
+def _caused_by(state: State, event: JSONObject) -> Call | None:
+    cause = event.get("cause")
+    return next((call for call in state.calls.values() if call.requested == cause), None)
+
+
+def _tool(event: JSONObject) -> tuple[str, str]:
+    data = event.get("data")
+    tool = data.get("tool") if isinstance(data, dict) else None
+    if not isinstance(tool, dict):
+        return "", _word(event.get("subject"))
+    return _word(tool.get("call_id")), _word(tool.get("name"))
+
+
+def _asked(state: State, event: JSONObject) -> None:
+    call = _caused_by(state, event)
+    requested = _word(event.get("id"))
+    key = call.id if call else requested
+    state.asked_ever = True
+    if call:
+        call.asked = True
+    ask = Ask(key, requested, call.id if call else None, _word(event.get("run")) or None)
+    remember(state.asks, key, ask, OPEN_ASKS)
+
+
+def _ask_ended(state: State, event: JSONObject) -> None:
+    for ask in [ask for ask in state.asks.values() if ask.requested == event.get("subject")]:
+        del state.asks[ask.key]
+        remember(state.past_asks, ask.key, "", PAST)
+
+
+_HANDLERS: dict[str, Callable[[State, JSONObject], None]] = {
+    "session.ended": _session_ended,
+    "run.started": _run_started,
+    "run.finished": _run_ended,
+    "run.failed": _run_ended,
+    "run.cancelled": _run_ended,
+    "tool.requested": _tool_requested,
+    "tool.completed": _tool_ended,
+    "tool.failed": _tool_ended,
+    "tool.denied": _tool_ended,
+    "attention.requested": _asked,
+    "attention.resolved": _ask_ended,
+    "attention.timeout": _ask_ended,
+}

@@ -1,0 +1,365 @@
+"""The hooks of one session in their order of arrival: what waits for what, what a boundary settles.
+
+Rules:
+- **Waiting loses nothing.** A hook whose meaning depends on what may still come is logged first
+  under its fallback name; what is decided later adds the core event with `cause` that one, and if
+  it stays degraded nothing is added.
+- What waits: a Stop while a background subagent runs (it may be the subagent's); a
+  PostToolUseFailure that may be a refused approval; a PermissionResult before its request; a
+  SessionEnd before its run's own terminal. Each at most `SETTLE_SECONDS`.
+- The one exception: in a session that has never asked for anything, a failure is not logged first.
+  The hook's own reply waits instead, at most `REPLY_SECONDS`.
+- Every boundary (prompt, Stop that ends a run, failure, interrupt, end) settles what waits before
+  its own event, as the run's own.
+- What came twice is counted and dropped where that can be told (an id, or the same bytes within
+  `TWICE_NS`); else it degrades. A second terminal is never logged.
+
+It reads no clock: time comes with each hook and with `tick`. The observer owns the waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from kimiaepd.lifecycle import asks, calls, runs, subagents, waits
+from kimiaepd.lifecycle.calls import Standing
+from kimiaepd.lifecycle.state import WAITING, Ask, Call, Emit, Hook, State, Wait, WaitKind
+from kimiaepd.mapping.hooks import fallback
+
+SETTLE_SECONDS = 2.0
+REPLY_SECONDS = 0.2
+TWICE_NS = 100_000_000
+
+_BEFORE_A_TERMINAL = (WaitKind.STOP, WaitKind.FAILURE, WaitKind.RESULT)
+_EVERYTHING = tuple(WaitKind)
+
+
+class Machine:
+    """One session's lifecycles.
+
+    Args:
+        state: what is open; the machine alone changes it.
+        emit: logs an event of this session.
+        new_run_id: makes the id of a run.
+    """
+
+    def __init__(self, state: State, emit: Emit, new_run_id: Callable[[], str]) -> None:
+        self.state = state
+        self.duplicates = 0
+        self._emit = emit
+        self._new_run_id = new_run_id
+
+    def hook(self, hook: Hook) -> Wait | None:
+        """Take one hook in; a `Wait` where its reply must wait for what is decided."""
+        handler = self._HANDLERS.get(hook.payload.event)
+        if handler is None:
+            self._log(hook)
+            return None
+        return handler(self, hook)
+
+    @property
+    def deadline(self) -> float | None:
+        """When `tick` has something to decide (monotonic seconds); None while nothing waits."""
+        return waits.deadline(self.state)
+
+    def tick(self, now: float) -> None:
+        """Decide what has waited long enough, oldest first."""
+        while wait := waits.due(self.state, now):
+            self._settle(wait)
+
+    def settle(self) -> None:
+        """Decide everything that waits, as if its time were up."""
+        self._settle_all(_EVERYTHING)
+
+    # --- sessions ---
+
+    def _session_start(self, hook: Hook) -> None:
+        if self._is_twice(hook):
+            return
+        self._settle_all((WaitKind.END,))
+        self._log(hook)
+
+    def _session_end(self, hook: Hook) -> None:
+        self._settle_all(_EVERYTHING)
+        if self.state.run:
+            self._wait(WaitKind.END, hook)
+        else:
+            self._end_session(hook, logged=None)
+
+    def _end_session(self, hook: Hook, *, logged: str | None) -> None:
+        self._settle_all(_BEFORE_A_TERMINAL)
+        state = self.state
+        asks.dismiss(state, self._emit, hook, list(state.asks.values()))
+        runs.drain(state, self._emit, hook)
+        state.subagents.background = 0
+        if not state.ended:
+            state.ended = True
+            self._emit(hook.draft, hook, cause=logged)
+        elif logged is None:
+            self._emit(fallback(hook.payload), hook)
+
+    # --- runs ---
+
+    def _prompt(self, hook: Hook) -> None:
+        if hook.payload.is_steer:
+            self._log(hook)
+        elif not self._is_twice(hook):
+            self._settle_all(_EVERYTHING)
+            runs.drain(self.state, self._emit, hook)
+            runs.open_run(self.state, self._emit, hook, self._new_run_id())
+
+    def _stop(self, hook: Hook) -> None:
+        state = self.state
+        if state.run is None or subagents.working(state.subagents):
+            self._degrade(hook)
+        elif state.subagents.background:
+            self._wait(WaitKind.STOP, hook)
+        else:
+            self._close_run(hook, asks.of_main_agent)
+
+    def _stop_failure(self, hook: Hook) -> None:
+        if subagents.working(self.state.subagents):
+            self._degrade(hook)
+            subagents.failed(self.state.subagents)
+            return
+        self._end_run_now(hook, lambda _: [])
+
+    def _interrupt(self, hook: Hook) -> None:
+        self._end_run_now(hook, lambda state: asks.of_run(state, state.run.id) if state.run else [])
+
+    def _end_run_now(self, hook: Hook, dismissing: Callable[[State], list[Ask]]) -> None:
+        self._settle_all((WaitKind.STOP,))
+        if self.state.run is None:
+            self._degrade(hook)
+        else:
+            self._close_run(hook, dismissing)
+
+    def _close_run(
+        self,
+        hook: Hook,
+        dismissing: Callable[[State], list[Ask]],
+        cause: str | None = None,
+    ) -> None:
+        """The run's terminal, and the session's own end if that has waited for it."""
+        self._settle_all((WaitKind.FAILURE, WaitKind.RESULT))
+        state = self.state
+        runs.close(state, self._emit, hook, dismissing=dismissing(state), cause=cause)
+        self._settle_all((WaitKind.END,))
+
+    # --- subagents ---
+
+    def _subagent_start(self, hook: Hook) -> None:
+        subagents.started(self.state.subagents)
+        self._log(hook)
+
+    def _subagent_stop(self, hook: Hook) -> None:
+        is_background = subagents.stopped(self.state.subagents, hook.at)
+        if is_background and (stop := waits.latest_stop(self.state)):
+            waits.forget(self.state, stop)
+        self._log(hook)
+
+    # --- tool calls ---
+
+    def _pre_tool_use(self, hook: Hook) -> None:
+        payload = hook.payload
+        standing = calls.standing_of_request(self.state, payload)
+        if payload.tool_name is None:
+            self._log(hook)
+        elif standing is Standing.DUPLICATE:
+            self.duplicates += 1
+        elif standing is Standing.SECOND:
+            self._degrade(hook)
+        else:
+            calls.request(self.state, self._emit, hook)
+            if payload.tool_call_id and subagents.delegates(payload):
+                subagents.opened(self.state.subagents, payload.tool_call_id)
+
+    def _post_tool_use(self, hook: Hook) -> None:
+        if hook.payload.tool_name is None:
+            self._log(hook)
+            return
+        if failure := waits.failure_of(self.state, hook.payload.tool_call_id):
+            self._settle(failure)
+        if self._is_first_end(hook):
+            calls.end(self.state, self._emit, hook)
+        self._call_ended(hook)
+
+    def _post_tool_use_failure(self, hook: Hook) -> Wait | None:
+        payload = hook.payload
+        if payload.tool_name is None:
+            self._log(hook)
+            return None
+        if waits.failure_of(self.state, payload.tool_call_id):
+            self.duplicates += 1
+            return None
+        wait: Wait | None = None
+        if self._is_first_end(hook):
+            call = calls.find(self.state, payload.tool_call_id)
+            if call and call.requested and call.decision is None:
+                wait = self._wait_for_result(hook, call)
+            else:
+                calls.end(self.state, self._emit, hook)
+        self._call_ended(hook)
+        return wait
+
+    def _wait_for_result(self, hook: Hook, call: Call) -> Wait | None:
+        if call.asked or self.state.asked_ever:
+            self._wait(WaitKind.FAILURE, hook)
+            return None
+        return self._keep(Wait(WaitKind.FAILURE, hook, hook.at + REPLY_SECONDS))
+
+    def _is_first_end(self, hook: Hook) -> bool:
+        """Whether this ends its call; if not, it is dropped or degraded here."""
+        standing = calls.standing_of_end(self.state, hook.payload)
+        if standing is Standing.DUPLICATE:
+            self.duplicates += 1
+        elif standing is Standing.SECOND:
+            calls.degrade(self.state, self._emit, hook)
+        return standing is Standing.NEW
+
+    def _call_ended(self, hook: Hook) -> None:
+        if hook.payload.tool_call_id:
+            subagents.call_ended(self.state.subagents, hook.payload.tool_call_id, hook.at)
+
+    # --- asks ---
+
+    def _permission_request(self, hook: Hook) -> None:
+        state, payload = self.state, hook.payload
+        if payload.tool_name is None:
+            self._log(hook)
+            return
+        key = asks.key_of(payload)
+        call = calls.find(state, payload.tool_call_id)
+        state.asked_ever = True
+        if key in state.asks:
+            self._repeated(hook, same=state.asks[key].print == calls.fingerprint(payload))
+        elif key and key in state.past_asks:
+            self._repeated(hook, same=True)
+        elif call and call.abandoned:
+            self._degrade(hook)
+        else:
+            self._log_failure_of(payload.tool_call_id)
+            ask = asks.request(state, self._emit, hook)
+            if result := waits.result_of(self.state, key):
+                waits.forget(self.state, result)
+                self._answer(result.hook, ask, cause=result.logged)
+
+    def _permission_result(self, hook: Hook) -> None:
+        state, payload = self.state, hook.payload
+        key = asks.key_of(payload)
+        state.asked_ever = True
+        self._log_failure_of(payload.tool_call_id)
+        if hook.draft.type.startswith("x."):
+            self._no_answer(hook)
+        elif ask := asks.open_ask(state, payload):
+            self._answer(hook, ask, cause=None)
+        elif key and key in state.past_asks:
+            self._repeated(hook, same=state.past_asks[key] == payload.decision)
+        elif waits.result_of(self.state, key):
+            self.duplicates += 1
+        elif key:
+            self._wait(WaitKind.RESULT, hook)
+        else:
+            self._degrade(hook)
+
+    def _answer(self, hook: Hook, ask: Ask, *, cause: str | None) -> None:
+        answered = asks.answer(self.state, self._emit, hook, ask, cause)
+        self._decided(hook)
+        if hook.payload.decision == "rejected":
+            self._deny(hook, answered)
+        elif failure := waits.failure_of(self.state, hook.payload.tool_call_id):
+            self._settle(failure)
+
+    def _no_answer(self, hook: Hook) -> None:
+        """A decision that is none (an error of the vendor's own gate): the failure stands."""
+        call = calls.find(self.state, hook.payload.tool_call_id)
+        self._log(hook, call.run if call else None)
+        self._decided(hook)
+        if failure := waits.failure_of(self.state, hook.payload.tool_call_id):
+            self._settle(failure)
+
+    def _decided(self, hook: Hook) -> None:
+        if call := calls.find(self.state, hook.payload.tool_call_id):
+            call.decision = hook.payload.decision or "error"
+
+    def _deny(self, hook: Hook, answered: str) -> None:
+        failure = waits.failure_of(self.state, hook.payload.tool_call_id)
+        calls.deny(self.state, self._emit, hook, cause=answered)
+        if failure:
+            waits.forget(self.state, failure)
+
+    def _repeated(self, hook: Hook, *, same: bool) -> None:
+        if same:
+            self.duplicates += 1
+        else:
+            self._degrade(hook)
+
+    # --- what waits ---
+
+    def _wait(self, kind: WaitKind, hook: Hook) -> None:
+        logged = self._degrade(hook)
+        self._keep(Wait(kind, hook, hook.at + SETTLE_SECONDS, logged))
+
+    def _keep(self, wait: Wait) -> Wait:
+        waits.keep(self.state, wait)
+        if len(self.state.waits) > WAITING:
+            self._settle(self.state.waits[0])
+        return wait
+
+    def _settle_all(self, kinds: tuple[WaitKind, ...]) -> None:
+        while wait := waits.first(self.state, kinds):
+            self._settle(wait)
+
+    def _settle(self, wait: Wait) -> None:
+        """Decide one hook, as if nothing more came."""
+        waits.forget(self.state, wait)
+        if wait.kind is WaitKind.FAILURE:
+            calls.end(self.state, self._emit, wait.hook, cause=wait.logged)
+        elif wait.kind is WaitKind.STOP and self.state.run:
+            self._close_run(wait.hook, asks.of_main_agent, cause=wait.logged)
+        elif wait.kind is WaitKind.END:
+            self._end_session(wait.hook, logged=wait.logged)
+
+    def _log_failure_of(self, call_id: str | None) -> None:
+        """The failure whose reply waits turns into one that is logged: an ask is coming."""
+        failure = waits.failure_of(self.state, call_id)
+        if failure and failure.logged is None:
+            failure.logged = calls.degrade(self.state, self._emit, failure.hook)
+            failure.until = failure.hook.at + SETTLE_SECONDS
+            failure.on_done()
+
+    # --- logging ---
+
+    def _log(self, hook: Hook, run: str | None = None) -> None:
+        """Log a hook as it is mapped: of this run, else of the open one."""
+        current = self.state.run
+        self._emit(hook.draft, hook, run=run or (current.id if current else None))
+
+    def _degrade(self, hook: Hook) -> str:
+        return calls.degrade(self.state, self._emit, hook)
+
+    def _is_twice(self, hook: Hook) -> bool:
+        """Whether the same bytes came a moment ago, from a second install."""
+        same, started_ns = self.state.last_of.get(hook.payload.event, ("", 0))
+        self.state.last_of[hook.payload.event] = (hook.print, hook.started_ns)
+        twice = same == hook.print and abs(hook.started_ns - started_ns) <= TWICE_NS
+        self.duplicates += twice
+        return twice
+
+    _HANDLERS: ClassVar[dict[str, Callable[[Machine, Hook], Wait | None]]] = {
+        "SessionStart": _session_start,
+        "SessionEnd": _session_end,
+        "UserPromptSubmit": _prompt,
+        "Stop": _stop,
+        "StopFailure": _stop_failure,
+        "Interrupt": _interrupt,
+        "SubagentStart": _subagent_start,
+        "SubagentStop": _subagent_stop,
+        "PreToolUse": _pre_tool_use,
+        "PostToolUse": _post_tool_use,
+        "PostToolUseFailure": _post_tool_use_failure,
+        "PermissionRequest": _permission_request,
+        "PermissionResult": _permission_result,
+    }
+    """The hooks that lifecycles turn on; every other is logged as it is mapped."""

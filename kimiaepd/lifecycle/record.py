@@ -1,0 +1,122 @@
+"""The record of a session: what of its state must outlive the process, without content.
+
+Rules:
+- Ids, names, digests, flags and the daemon's own moments of the wall clock; nothing that a person
+  or a model wrote. It is the same at every capture level, so the open run closes as itself even
+  where the log holds no data at all.
+- A record may be older than the log by the hook that was being handled when the daemon died;
+  `fold.py` adds what the log knows beyond it.
+- What waited is kept as the little that its decision needs; the moment of a hook in seconds of a
+  monotonic clock means nothing in another process and is dropped.
+"""
+
+from __future__ import annotations
+
+import cattrs
+from attrs import field, frozen
+
+from kimiaepd.lifecycle.state import Ask, Call, Hook, Run, State, Subagents, Wait, WaitKind
+from kimiaepd.mapping.hooks import map_hook
+from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.mapping.payloads import HookPayload, ToolError
+
+PAST_KEPT = 16
+"""Calls and asks that ended, kept so that a late second end is known as such."""
+
+_CONVERTER = cattrs.Converter(omit_if_default=True)
+
+
+@frozen
+class _KeptWait:
+    kind: WaitKind
+    logged: str
+    event: str
+    started_ns: int = 0
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+    error_code: str | None = None
+    reason: str | None = None
+
+    def wait(self) -> Wait:
+        payload = HookPayload(
+            event=self.event,
+            tool_name=self.tool_name,
+            tool_call_id=self.tool_call_id,
+            error=ToolError(code=self.error_code),
+            reason=self.reason,
+        )
+        hook = Hook(payload, map_hook(payload), at=0.0, started_ns=self.started_ns)
+        return Wait(self.kind, hook, until=0.0, logged=self.logged)
+
+
+@frozen
+class _Kept:
+    ended: bool = False
+    asked_ever: bool = False
+    run: Run | None = None
+    calls: list[Call] = field(factory=list)
+    past_calls: list[Call] = field(factory=list)
+    asks: list[Ask] = field(factory=list)
+    past_asks: dict[str, str] = field(factory=dict)
+    delegating: list[str] = field(factory=list)
+    stopped: int = 0
+    background: int = 0
+    waits: list[_KeptWait] = field(factory=list)
+
+
+def to_record(state: State) -> JSONObject:
+    """The state as a JSON object."""
+    record: JSONObject = {
+        "ended": state.ended,
+        "asked_ever": state.asked_ever,
+        "run": _members(state.run) if state.run else None,
+        "calls": [_members(call) for call in state.calls.values()],
+        "past_calls": [_members(call) for call in list(state.past_calls.values())[-PAST_KEPT:]],
+        "asks": [_members(ask) for ask in state.asks.values()],
+        "past_asks": dict(list(state.past_asks.items())[-PAST_KEPT:]),
+        "delegating": list(state.subagents.delegating),
+        "stopped": state.subagents.stopped,
+        "background": state.subagents.background,
+        "waits": [_wait(wait) for wait in state.waits if wait.logged],
+    }
+    return {key: value for key, value in record.items() if value}
+
+
+def from_record(record: JSONObject) -> State:
+    """The state that a record holds; members that are missing or of another shape are as new."""
+    try:
+        kept = _CONVERTER.structure(record, _Kept)
+    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError):
+        return State()
+    return State(
+        ended=kept.ended,
+        asked_ever=kept.asked_ever,
+        run=kept.run,
+        calls={call.id: call for call in kept.calls},
+        past_calls={call.id: call for call in kept.past_calls},
+        asks={ask.key: ask for ask in kept.asks},
+        past_asks=kept.past_asks,
+        subagents=Subagents(kept.delegating, kept.stopped, [], kept.background),
+        waits=[wait.wait() for wait in kept.waits],
+    )
+
+
+def _members(thing: Run | Call | Ask) -> JSON:
+    members: JSONObject = _CONVERTER.unstructure(thing)
+    members.pop("at", None)
+    return members
+
+
+def _wait(wait: Wait) -> JSON:
+    payload = wait.hook.payload
+    members: JSONObject = {
+        "kind": wait.kind.value,
+        "logged": wait.logged,
+        "started_ns": wait.hook.started_ns,
+        "event": payload.event,
+        "tool_name": payload.tool_name,
+        "tool_call_id": payload.tool_call_id,
+        "error_code": payload.error.kind,
+        "reason": payload.reason,
+    }
+    return {key: value for key, value in members.items() if value is not None}

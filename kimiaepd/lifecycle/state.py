@@ -1,0 +1,199 @@
+"""What is open in one session: its run, its calls, its asks, and the hooks that wait.
+
+Rules:
+- Everything here is bounded: `OPEN_CALLS`, `OPEN_ASKS`, `PAST`, `WAITING` entries at most, the
+  oldest forgotten first. An entry is under 1 kB, so a session is under 1 MB at its worst and a few
+  kB as a rule.
+- It holds no content: ids, names, digests, flags and moments; a hook that waits keeps its draft.
+
+What the parts mean is in the rooms beside this one; how a state is kept on disk is `record.py`'s.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from attrs import define, field, frozen
+
+from kimiaepd.mapping.event import Capture, Draft, Field
+from kimiaepd.mapping.json_value import JSON
+from kimiaepd.mapping.payloads import HookPayload
+
+OPEN_CALLS = 512
+OPEN_ASKS = 256
+PAST = 256
+WAITING = 64
+
+
+@frozen
+class Hook:
+    """One hook as the lifecycles see it.
+
+    Attributes:
+        payload: what the vendor said.
+        draft: what the mapping makes of it, were it to mean the ordinary thing.
+        at: when it arrived, in seconds of a monotonic clock.
+        started_ns: when its shim started, in nanoseconds of the wall clock.
+        print: equal for two hooks of the same bytes.
+    """
+
+    payload: HookPayload
+    draft: Draft
+    at: float
+    started_ns: int
+    print: str = ""
+
+
+class Emit(Protocol):
+    """Stamps a draft and logs it; gives back the event's id."""
+
+    def __call__(
+        self, draft: Draft, hook: Hook, *, run: str | None = None, cause: str | None = None
+    ) -> str:
+        """Log `draft` as of the moment of `hook`."""
+        ...
+
+
+@define
+class Run:
+    """One activation: from a prompt to its terminal.
+
+    Attributes:
+        id: the run's own id, a ULID.
+        started: the id of its run.started.
+        at: when it began (monotonic seconds); None where that was in another process.
+    """
+
+    id: str
+    started: str
+    at: float | None = None
+
+
+@define
+class Call:
+    """One tool call, from its request to its terminal, and for a while after.
+
+    Attributes:
+        id: the vendor's `tool_call_id`.
+        name: the tool's name.
+        print: equal for two requests of the same tool with the same input.
+        requested: the id of its tool.requested; None where none was seen.
+        run: the run that it belongs to.
+        decision: what the vendor's approval of it came to, once that is known.
+        terminal: the hook that ended it, once it has ended.
+        abandoned: whether its run was interrupted, or ended with its session, before it ended.
+    """
+
+    id: str
+    name: str
+    print: str = ""
+    requested: str | None = None
+    run: str | None = None
+    at: float | None = None
+    asked: bool = False
+    decision: str | None = None
+    terminal: str | None = None
+    abandoned: bool = False
+
+
+@define
+class Ask:
+    """One approval that the vendor put to its user.
+
+    Attributes:
+        key: the approval's id, else its call's id, else the request's own event id.
+        requested: the id of its attention.requested: the `subject` of every later event of it.
+        agent_id: the agent that asks, where the vendor says so.
+    """
+
+    key: str
+    requested: str
+    call_id: str | None = None
+    run: str | None = None
+    agent_id: str | None = None
+    print: str = ""
+    at: float | None = None
+
+
+class WaitKind(enum.Enum):
+    """What a hook waits for before it is decided what it means."""
+
+    STOP = "stop"
+    FAILURE = "failure"
+    RESULT = "result"
+    END = "end"
+
+
+@define(eq=False)
+class Wait:
+    """A hook whose meaning is not decided yet.
+
+    Attributes:
+        logged: the id of the event under which it is in the log meanwhile; None where the hook's
+            own reply waits instead.
+        until: when it is decided at the latest, in monotonic seconds.
+        on_done: called once, when it is decided.
+    """
+
+    kind: WaitKind
+    hook: Hook
+    until: float
+    logged: str | None = None
+    on_done: Callable[[], None] = lambda: None
+
+
+@define
+class Subagents:
+    """What is known of subagents at work; `subagents.py` has the rules."""
+
+    delegating: list[str] = field(factory=list)
+    stopped: int = 0
+    late: list[float] = field(factory=list)
+    background: int = 0
+
+
+@define
+class State:
+    """One session, as far as it is open."""
+
+    ended: bool = False
+    asked_ever: bool = False
+    run: Run | None = None
+    calls: dict[str, Call] = field(factory=dict)
+    past_calls: dict[str, Call] = field(factory=dict)
+    asks: dict[str, Ask] = field(factory=dict)
+    past_asks: dict[str, str] = field(factory=dict)
+    subagents: Subagents = field(factory=Subagents)
+    waits: list[Wait] = field(factory=list)
+    last_of: dict[str, tuple[str, int]] = field(factory=dict)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something has begun that has not ended."""
+        return bool(self.run or self.calls or self.asks or self.waits)
+
+
+_V = TypeVar("_V")
+
+
+def remember(memory: dict[str, _V], key: str, value: _V, limit: int) -> None:
+    """Put an entry last, and forget the oldest beyond the limit."""
+    memory.pop(key, None)
+    memory[key] = value
+    if len(memory) > limit:
+        del memory[next(iter(memory))]
+
+
+def with_fact(draft: Draft, name: str, value: JSON) -> Draft:
+    """The draft with one more member at metadata; as it is where the value is None."""
+    if value is None:
+        return draft
+    fact = Field((name,), Capture.METADATA, value)
+    return Draft(draft.type, draft.subject, (*draft.fields, fact), draft.severity)
+
+
+def milliseconds(since: float | None, now: float) -> int | None:
+    """Whole milliseconds between two monotonic moments; None where the first is not known."""
+    return None if since is None else max(0, round((now - since) * 1000))

@@ -1,0 +1,284 @@
+"""Settings: defaults, then config.toml, then the environment, then flags; errors name the key.
+
+Rules:
+- The classes below are the documentation of every key; `VARIABLES` says which variable sets which.
+- A value that is wrong and a key that is not known end the start with one line that names the file
+  and the key, or the variable (exit status 78). Nothing is guessed and nothing is half taken.
+- `KIMIAEPD_*` and `AEP_*` variables that nobody knows are named in a warning, because they are
+  mostly typing errors; they may also belong to another AEP program, so they are not an error.
+
+It reads one file and touches nothing else. Where things are is `paths.py`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import cattrs
+from attrs import evolve, field, frozen
+from cattrs.gen import make_dict_structure_fn
+
+from kimiaepd import paths
+from kimiaepd.errors import ConfigError
+from kimiaepd.mapping.event import CATEGORIES, Capture
+
+SyncPolicy: TypeAlias = Literal["always", "interval", "os"]
+
+
+@frozen
+class CaptureSettings:
+    """What of a session's content may be written at all (AEP-0001 section 8.2).
+
+    Attributes:
+        default: the ceiling of every category.
+        overrides: the ceiling of single categories, by name: attention, tool, run, ...
+        redact_names: environment variables and keys whose values are secrets.
+        pii: whether e-mail addresses and telephone numbers are redacted too.
+    """
+
+    default: Capture = Capture.METADATA
+    overrides: dict[str, Capture] = field(factory=dict)
+    redact_names: tuple[str, ...] = ()
+    pii: bool = True
+
+
+@frozen
+class LogSettings:
+    """How the log is kept on disk.
+
+    Attributes:
+        sync: "always": on disk before the hook returns; "interval": within 200 ms or 64 events;
+            "os": when the system likes.
+        rotate_mib: the size at which a session's file is closed and a new one begun.
+        keep_mib: closed files and ended sessions are removed, oldest first, above this.
+        keep_days: and after this many days.
+        min_free_mib: below this much free disk, events of little weight are counted, not written.
+    """
+
+    sync: SyncPolicy = "interval"
+    rotate_mib: int = 64
+    keep_mib: int = 2048
+    keep_days: int = 30
+    min_free_mib: int = 256
+
+
+@frozen
+class HookSettings:
+    """Limits on what hooks may cost.
+
+    Attributes:
+        frame_mib: the largest hook payload; a larger one is counted and reported, not read.
+        connections: hooks served at once; more are let go unserved.
+    """
+
+    frame_mib: int = 32
+    connections: int = 256
+
+
+@frozen
+class Settings:
+    """Everything that can be set, and what was odd about how it was set.
+
+    Attributes:
+        session_idle_hours: a session without a hook for this long leaves memory.
+        stop_seconds: how long a stop waits for what is under way.
+        warnings: one line each, for the log.
+    """
+
+    paths: paths.Paths
+    capture: CaptureSettings = CaptureSettings()
+    log: LogSettings = LogSettings()
+    hooks: HookSettings = HookSettings()
+    session_idle_hours: int = 24
+    stop_seconds: int = 5
+    warnings: tuple[str, ...] = ()
+
+
+VARIABLES = {
+    "AEP_CAPTURE": "capture.default",
+    "AEP_CAPTURE_ATTENTION": "capture.overrides.attention",
+    "AEP_REDACT_NAMES": "capture.redact_names",
+    **{variable: setting for setting, variable in paths.VARIABLES.items()},
+}
+"""Each variable and the key that it sets."""
+
+_OWN_PREFIXES = ("KIMIAEPD_", "AEP_")
+_ATTENTION_DEFAULT = {"attention": Capture.REDACTED}
+
+_Tree: TypeAlias = "dict[str, object]"
+
+
+def load(environ: Mapping[str, str], *, kimi_home: Path | None = None) -> Settings:
+    """All settings.
+
+    Args:
+        environ: the environment.
+        kimi_home: a flag's word on the vendor's home; it wins over everything.
+
+    Raises:
+        ConfigError: a file, a key or a variable is not as it must be; the line names it.
+    """
+    file = paths.config_file(environ)
+    tree = _read(file)
+    if "paths" in tree:
+        raise ConfigError(f"{file}: unknown key paths")
+    origin = {key: f"{file}: {key}" for key in _leaves(tree)}
+    for variable, key in VARIABLES.items():
+        if value := environ.get(variable):
+            _put(tree, key, value, file)
+            origin[key] = variable
+    places = {
+        key: paths.Said(_text(found, origin[key]), origin[key])
+        for key in paths.VARIABLES
+        if (found := _take(tree, key)) is not None
+    }
+    if kimi_home:
+        environ = {**environ, "KIMI_CODE_HOME": str(kimi_home.absolute())}
+    settings = _structure(tree, origin, file, paths.resolve(environ, places))
+    return evolve(
+        settings,
+        capture=evolve(
+            settings.capture, overrides={**_ATTENTION_DEFAULT, **settings.capture.overrides}
+        ),
+        warnings=_unknown_variables(environ),
+    )
+
+
+def _read(file: Path) -> _Tree:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file}: is not TOML: {error}") from None
+
+
+def _leaves(tree: Mapping[str, object], prefix: str = "") -> list[str]:
+    keys: list[str] = []
+    for key, value in tree.items():
+        keys += _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else [prefix + key]
+    return keys
+
+
+def _put(tree: _Tree, key: str, value: object, file: Path) -> None:
+    *tables, last = key.split(".")
+    for name in tables:
+        inner = tree.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{file}: {name}: must be a table")
+        tree = inner
+    tree[last] = value
+
+
+def _take(tree: _Tree, key: str) -> object:
+    *tables, last = key.split(".")
+    for name in tables:
+        inner = tree.get(name)
+        if not isinstance(inner, dict):
+            return None
+        tree = inner
+    return tree.pop(last, None)
+
+
+def _text(value: object, origin: str) -> str:
+    if isinstance(value, str) and value:
+        return value
+    raise ConfigError(f"{origin}: must be a path in quotes")
+
+
+def _unknown_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
+    known = {*VARIABLES, "KIMIAEPD_CONFIG"}
+    return tuple(
+        f"{name} is set, but this version knows no such variable"
+        for name in sorted(environ)
+        if name.startswith(_OWN_PREFIXES) and name not in known
+    )
+
+
+# --- from trees to types ---------------------------------------------------------------------
+
+
+def _integer(value: object, _: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    raise ValueError("must be a whole number above 0")
+
+
+def _boolean(value: object, _: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueError("must be true or false")
+
+
+def _capture(value: object, _: object) -> Capture:
+    words = [level.word for level in Capture]
+    if isinstance(value, str) and value in words:
+        return Capture(words.index(value))
+    raise ValueError(f"must be one of {', '.join(words)}")
+
+
+def _names(value: object, _: object) -> tuple[str, ...]:
+    names = value.split(",") if isinstance(value, str) else value
+    if isinstance(names, list) and all(isinstance(name, str) for name in names):
+        return tuple(name.strip() for name in names if name.strip())
+    raise ValueError("must be a list of names")
+
+
+def _sync(value: object, _: object) -> SyncPolicy:
+    if value == "always" or value == "interval" or value == "os":  # noqa: PLR1714 - mypy narrows so
+        return value
+    raise ValueError("must be one of always, interval, os")
+
+
+def _table(value: object, _: object) -> dict[str, Capture]:
+    if not isinstance(value, dict):
+        raise ValueError("must be a table of category = level")  # noqa: TRY004 - a person's error
+    if strangers := sorted(str(key) for key in value if key not in CATEGORIES):
+        raise ValueError(f"unknown category {', '.join(strangers)}")
+    return {str(key): _capture(level, None) for key, level in value.items()}
+
+
+_CONVERTER = cattrs.Converter(forbid_extra_keys=True)
+_CONVERTER.register_structure_hook(int, _integer)
+_CONVERTER.register_structure_hook(bool, _boolean)
+_CONVERTER.register_structure_hook(Capture, _capture)
+_CONVERTER.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _names)
+_CONVERTER.register_structure_hook_func(lambda kind: kind == SyncPolicy, _sync)
+_CONVERTER.register_structure_hook_func(lambda kind: kind == dict[str, Capture], _table)
+_CONVERTER.register_structure_hook(paths.Paths, lambda value, _: value)
+_CONVERTER.register_structure_hook(
+    Settings,
+    make_dict_structure_fn(
+        Settings,
+        _CONVERTER,
+        _cattrs_forbid_extra_keys=True,
+        warnings=cattrs.override(omit=True),
+    ),
+)
+
+
+def _structure(tree: _Tree, origin: Mapping[str, str], file: Path, places: paths.Paths) -> Settings:
+    try:
+        return _CONVERTER.structure({**tree, "paths": places}, Settings)
+    except cattrs.BaseValidationError as error:
+        complaint = cattrs.transform_error(error, path="", format_exception=_words)[0]
+    words, _, key = complaint.rpartition(" @ ")
+    key = key.lstrip(".")
+    raise ConfigError(f"{origin.get(key) or _of_file(file, key)}: {words}")
+
+
+def _of_file(file: Path, key: str) -> str:
+    return f"{file}: {key}" if key else f"{file}"
+
+
+def _words(error: BaseException, _: type | None) -> str:
+    if isinstance(error, cattrs.ForbiddenExtraKeysError):
+        return f"unknown key {', '.join(sorted(error.extra_fields))}"
+    if isinstance(error, ValueError):
+        return str(error)
+    return "must be a table"
