@@ -1,0 +1,89 @@
+"""`kimiaepd run` and `kimiaepd up`: the daemon in the foreground."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import click
+import structlog
+import trio
+
+from kimiaepd import settings as settings_room
+from kimiaepd.nursery import run_daemon
+from kimiaepd.settings import Settings
+
+_HOME = click.option(
+    "--home",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Kimi's home, where its config.toml is. Default: $KIMI_CODE_HOME, else ~/.kimi-code.",
+)
+
+
+@click.command()
+@_HOME
+@click.option("-v", "--verbose", is_flag=True, help="Log what the daemon does in more detail.")
+def run(home: Path | None, verbose: bool) -> None:
+    """Run the daemon in the foreground, until Ctrl-C or SIGTERM.
+
+    It takes in what Kimi's hooks send and writes it as AEP events, one log a session. Register the
+    hooks once with `kimiaepd setup install`.
+    """
+    _run(home, verbose=verbose)
+
+
+@click.command()
+@_HOME
+@click.option("--kimi", type=click.Path(path_type=Path), help="The kimi program to register for.")
+@click.option("--kimi-version", help="Its version, instead of asking it.")
+@click.option("-v", "--verbose", is_flag=True, help="Log what the daemon does in more detail.")
+def up(home: Path | None, kimi: Path | None, kimi_version: str | None, verbose: bool) -> None:
+    """Register the hooks with Kimi, then run the daemon in the foreground.
+
+    Can be run again at any time: hooks that are registered stay as they are.
+    """
+    from kimiaepd.cli.setup import register  # noqa: PLC0415 - `run` does without it
+
+    _run(home, verbose=verbose, prepare=partial(register, kimi=kimi, kimi_version=kimi_version))
+
+
+def _run(
+    home: Path | None,
+    *,
+    verbose: bool,
+    prepare: Callable[[Settings], None] = lambda _: None,
+) -> None:
+    _log_to_stderr(verbose=verbose)
+    load = partial(settings_room.load, os.environ, kimi_home=home)
+    trio.run(partial(run_daemon, load, os.environ, prepare=prepare, announce=_announce))
+
+
+def _announce(settings: Settings) -> None:
+    paths = settings.paths
+    click.echo(
+        f"kimiaepd ready: hooks in {paths.kimi_home / 'config.toml'}, "
+        f"socket {paths.socket}, log {paths.log_dir}"
+    )
+    sys.stdout.flush()
+
+
+def _log_to_stderr(*, verbose: bool) -> None:
+    """Lines for people on a terminal, JSON lines for a service manager's journal."""
+    for_people = sys.stderr.isatty()
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            structlog.dev.ConsoleRenderer() if for_people else structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.DEBUG if verbose else logging.INFO
+        ),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )

@@ -1,0 +1,97 @@
+"""`kimiaepd ping` and `kimiaepd status`: what a running daemon says of itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import partial
+
+import click
+import trio
+
+from kimiaepd import paths
+from kimiaepd import settings as settings_room
+from kimiaepd.client import request
+from kimiaepd.mapping.json_value import JSON, JSONObject
+
+_TIMEOUT = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.01, max=60),
+    default=2.0,
+    show_default=True,
+    help="Seconds to wait for an answer.",
+)
+
+
+@click.command()
+@_TIMEOUT
+def ping(timeout: float) -> None:
+    """Ask the daemon whether it answers.
+
+    Exit status 0: it does. See `kimiaepd status --help` for the others.
+    """
+    answer = _ask("ping", timeout)
+    click.echo(f"pid {answer.get('pid')}, version {answer.get('version')}, at {_socket()}")
+
+
+@click.command()
+@_TIMEOUT
+@click.option("--json", "as_json", is_flag=True, help="The whole status as one JSON object.")
+def status(timeout: float, as_json: bool) -> None:
+    """Show what the daemon has seen and where it writes.
+
+    Exit status 0: it runs and answers; 1: no daemon runs; 3: one is there but does not answer.
+    """
+    answer = _ask("status", timeout)
+    if as_json:
+        click.echo(json.dumps(answer, indent=2))
+        return
+    for name, text in [*_lines(answer).items(), *_sessions(answer)]:
+        click.echo(f"{name:<9}{text}")
+
+
+def _ask(kind: str, timeout: float) -> JSONObject:
+    return trio.run(partial(request, _socket(), kind, timeout=timeout))
+
+
+def _socket() -> paths.Path:
+    return settings_room.load(os.environ).paths.socket
+
+
+def _lines(answer: JSONObject) -> dict[str, str]:
+    said = answer.get
+    return {
+        "daemon": f"{said('version')}, pid {said('pid')}, up {said('uptime_s')} s",
+        "socket": f"{said('socket')}",
+        "log": f"{said('log_dir')} (sync: {said('sync')}, epoch {said('epoch')})",
+        "capture": _pairs(said("capture")),
+        "hooks": f"{said('hooks')} taken in, {said('duplicates')} came twice",
+        "bad": _pairs(said("not_understood")),
+        "events": _pairs(said("events")),
+        "disk": _pairs(said("log")),
+        "clients": _pairs(said("connections")),
+    }
+
+
+def _sessions(answer: JSONObject) -> list[tuple[str, str]]:
+    sessions = answer.get("sessions")
+    found = sessions if isinstance(sessions, list) else []
+    return [("session", _session(one)) for one in found if isinstance(one, dict)]
+
+
+def _session(one: JSONObject) -> str:
+    words = [word for word in ("ended", "stale") if one.get(word)]
+    if one.get("run"):
+        words.append("running")
+    return (
+        f"{one.get('session')}: {', '.join(words) or 'idle'}, {one.get('calls')} open calls, "
+        f"{one.get('asks')} open asks, quiet for {one.get('quiet_s')} s"
+    )
+
+
+def _object(value: JSON) -> JSONObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _pairs(value: JSON) -> str:
+    return ", ".join(f"{key} {item}" for key, item in _object(value).items()) or "none"

@@ -1,0 +1,165 @@
+"""The emitter: the only place that stamps an Event.
+
+Rules:
+- It alone gives ids, time, source, `(epoch, seq)`, run, cause and capture, and gates a draft to its
+  category's ceiling. It does not know who called it, and not who reads the log.
+- `time` is the moment at which the hook's shim started, never later than now (AEP-0001 section 5).
+- `seq` moves on only when the line is in the log: a loss leaves no hole and is counted, and once
+  the log can be written again one `x.kimi-code.log.gap` says how many were lost.
+- An emit never raises and never waits: a full disk must not change what a hook means.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+import structlog
+from attrs import define, evolve, field
+from ulid import ULID
+
+from kimiaepd.journal import Journal, JournalError
+from kimiaepd.lifecycle.state import Hook
+from kimiaepd.mapping.capture import Ceilings, gate
+from kimiaepd.mapping.event import AGENT, Capture, Draft, Event, Field
+from kimiaepd.mapping.json_value import without_surrogates
+from kimiaepd.mapping.redaction import Redactor
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+_NEVER_SHED = ("attention.", "session.", "run.", "tool.denied", "error.", f"x.{AGENT}.log.")
+_LIGHT = (None, "debug", "info")
+
+
+def new_ulid() -> str:
+    """A fresh ULID: unique, and sorted by the time of its making."""
+    return str(ULID())
+
+
+def source_of(host: str, session: str | None = None) -> str:
+    """The `source` URI of this machine's agent, or of one session of it (AEP-0001 section 5.1)."""
+    agent = f"aep://{quote(host, safe='')}/agent/{AGENT}"
+    return agent if session is None else f"{agent}/session/{quote(session, safe='')}"
+
+
+@define
+class Stream:
+    """Where one session stands in its own order.
+
+    Attributes:
+        session: its id, as every event of it carries it.
+        source: its `source` URI.
+        epoch: this start of the daemon.
+        next_seq: the sequence number of its next event.
+        lost: events since the last line that could not be written.
+    """
+
+    session: str
+    source: str
+    epoch: int
+    next_seq: int = 0
+    lost: int = 0
+
+
+@define
+class Counts:
+    """What became of drafts, for `status`."""
+
+    logged: int = 0
+    lost: int = 0
+
+
+@define
+class Emitter:
+    """Stamps drafts and hands the lines to the journal.
+
+    Attributes:
+        journal: where lines go.
+        ceilings: what may ride, by category.
+        redactor: the pipeline for what rides as redacted.
+        clock_ns: the wall clock, in nanoseconds.
+        new_id: makes event ids.
+    """
+
+    journal: Journal
+    ceilings: Ceilings
+    redactor: Redactor
+    clock_ns: Callable[[], int] = time.time_ns
+    new_id: Callable[[], str] = new_ulid
+    counts: Counts = field(factory=Counts)
+
+    def emit(
+        self,
+        stream: Stream,
+        draft: Draft,
+        hook: Hook,
+        *,
+        run: str | None = None,
+        cause: str | None = None,
+    ) -> str:
+        """Stamp and log one draft; gives back the event's id, also where it was lost."""
+        event = self._stamp(stream, draft, hook.started_ns, run=run, cause=cause)
+        if stream.lost:
+            self._say_lost(stream)
+            event = evolve(event, seq=stream.next_seq)
+        self._write(stream, event)
+        return event.id
+
+    def _stamp(
+        self, stream: Stream, draft: Draft, started_ns: int, *, run: str | None, cause: str | None
+    ) -> Event:
+        ceiling = self.ceilings.of(draft.type)
+        return Event(
+            id=self.new_id(),
+            type=draft.type,
+            subject=draft.subject,
+            time=timestamp(min(started_ns, self.clock_ns())),
+            source=stream.source,
+            session=stream.session,
+            run=run,
+            seq=stream.next_seq,
+            epoch=stream.epoch,
+            cause=cause,
+            severity=draft.severity,
+            capture=ceiling,
+            data=gate(draft, ceiling, self.redactor),
+        )
+
+    def _write(self, stream: Stream, event: Event) -> bool:
+        droppable = event.severity in _LIGHT and not event.type.startswith(_NEVER_SHED)
+        try:
+            written = self.journal.append(stream.session, event.to_line(), droppable=droppable)
+        except JournalError as error:
+            log.warning("event lost", session=stream.session, type=event.type, why=str(error))
+            written = False
+        if written:
+            stream.next_seq += 1
+            self.counts.logged += 1
+        else:
+            stream.lost += 1
+            self.counts.lost += 1
+        return written
+
+    def _say_lost(self, stream: Stream) -> None:
+        lost = Field(("count",), Capture.METADATA, stream.lost)
+        draft = Draft(f"x.{AGENT}.log.gap", None, (lost,), "warning")
+        gap = self._stamp(stream, draft, self.clock_ns(), run=None, cause=None)
+        counted = stream.lost
+        if self._write(stream, gap):
+            stream.lost -= counted
+        else:
+            stream.lost = counted
+            self.counts.lost -= 1
+
+
+def timestamp(ns: int) -> str:
+    """RFC 3339 in UTC with milliseconds."""
+    moment = datetime.fromtimestamp(max(0, ns) / 1e9, UTC)
+    return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+
+
+def clean_host(host: str) -> str:
+    """A host name fit for a URI: without what cannot be UTF-8, and never empty."""
+    return without_surrogates(host) or "localhost"

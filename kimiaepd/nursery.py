@@ -1,0 +1,262 @@
+"""The daemon: what runs, in which order it starts and stops, what may fail without the rest.
+
+Rules:
+- The order of the start: settings, lock, log, sessions, socket, ready line (rule I12). What fails
+  ends the start with one line, and leaves no socket and nothing half written.
+- Two nurseries, named by lifetime. `keeper_nursery` holds what must outlive every hook: the log's
+  syncer, the observer's clock, the signals. `server_nursery`, inside it, holds the hook server:
+  when it has let the last hook go, what still waits is decided, and only then the keeper ends.
+- SIGTERM or SIGINT stops within one deadline; a second one stops now. SIGHUP opens the logs again
+  and reads the settings again.
+- A part that can fail by itself gets a supervisor of its own here; the hook server has none: if it
+  fails, the daemon ends with its error.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+
+import structlog
+import trio
+from attrs import define, evolve
+
+from kimiaepd import __version__, local_endpoint, service_notify, socket_activation
+from kimiaepd.daemon_lock import DaemonLock
+from kimiaepd.emitter import Emitter, clean_host
+from kimiaepd.epoch import next_epoch
+from kimiaepd.errors import UserError
+from kimiaepd.journal import Journal, LogPolicy
+from kimiaepd.ledger import Ledger
+from kimiaepd.local_endpoint import Endpoint
+from kimiaepd.mapping.capture import Ceilings
+from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.mapping.redaction import Redactor
+from kimiaepd.observer import Observer
+from kimiaepd.peer import Peer
+from kimiaepd.private_directory import create_private
+from kimiaepd.service_notify import notify
+from kimiaepd.sessions import SessionBook
+from kimiaepd.settings import LogSettings, Settings
+from kimiaepd.socket_server import Limits, serve
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+_MIB = 1 << 20
+
+
+@define
+class Daemon:
+    """What answers hooks and clients while the daemon runs.
+
+    Attributes:
+        settings: as they stand; a reload puts others in their place.
+        load: reads the settings again.
+        epoch: this start's number.
+    """
+
+    settings: Settings
+    load: Callable[[], Settings]
+    environ: Mapping[str, str]
+    epoch: int
+    journal: Journal
+    emitter: Emitter
+    observer: Observer
+    started: float
+
+    async def hook(self, body: bytes, started_ns: int, peer: Peer) -> bytes:
+        """One hook; what it gives back is what its shim writes out."""
+        return await self.observer.hook(body, started_ns)
+
+    def oversized(self, head: bytes, size: int, started_ns: int) -> None:
+        """A hook over the size limit: freed already, and said here."""
+        self.observer.oversized(head, size, started_ns)
+
+    async def reload(self) -> JSONObject:
+        """Open the logs again and take the settings that can change while running."""
+        try:
+            fresh = self.load()
+        except UserError as error:
+            log.warning("settings not reloaded", why=str(error))
+            return {"error": str(error)}
+        self.journal.reopen()
+        self.emitter.ceilings = _ceilings(fresh)
+        self.emitter.redactor = _redactor(fresh, self.environ)
+        fixed = evolve(self.settings, capture=fresh.capture, warnings=fresh.warnings)
+        later = [] if fixed == fresh else ["what else changed takes effect at the next start"]
+        self.settings = fixed
+        log.info("reloaded", capture=fresh.capture.default.word)
+        return {"ok": True, "notes": [*fresh.warnings, *later]}
+
+    def status(self) -> JSONObject:
+        """What `kimiaepd status` shows; the server adds its own counters."""
+        paths = self.settings.paths
+        capture: dict[str, JSON] = {
+            "default": self.settings.capture.default.word,
+            **{name: level.word for name, level in self.settings.capture.overrides.items()},
+        }
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "uptime_s": round(trio.current_time() - self.started),
+            "epoch": self.epoch,
+            "socket": str(paths.socket),
+            "log_dir": str(paths.log_dir),
+            "capture": capture,
+            "sync": self.settings.log.sync,
+            "events": {"logged": self.emitter.counts.logged, "lost": self.emitter.counts.lost},
+            "log": self.journal.stats(),
+            **self.observer.status(trio.current_time()),
+        }
+
+
+async def run_daemon(
+    load: Callable[[], Settings],
+    environ: Mapping[str, str],
+    *,
+    prepare: Callable[[Settings], None] = lambda _: None,
+    announce: Callable[[Settings], None],
+) -> None:
+    """Run until a signal says to stop.
+
+    Args:
+        load: reads the settings; called again on a reload.
+        environ: the environment, for the service manager's variables and secret values.
+        prepare: what to do once it is sure that no other daemon runs, before anything is opened.
+        announce: called when hooks can come.
+
+    Raises:
+        UserError: something is not as it must be; nothing was left behind.
+    """
+    settings = load()
+    for warning in settings.warnings:
+        log.warning(warning)
+    create_private(settings.paths.state_dir)
+    with ExitStack() as held:
+        held.enter_context(DaemonLock.acquire(settings.paths.state_dir))
+        prepare(settings)
+        daemon = _open(settings, load, environ, held)
+        daemon.observer.book.bring_back_waiting(trio.current_time())
+        endpoint = held.enter_context(_endpoint(settings, environ))
+        try:
+            await _serve_until_stopped(daemon, endpoint, lambda: announce(settings))
+        except BaseExceptionGroup as group:
+            raise _one_line(group) from None
+
+
+def _one_line(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """A failure for people out of the nurseries' wrapping; the group itself where it is more."""
+    told, rest = group.split(UserError)
+    while rest is None and isinstance(told, BaseExceptionGroup):
+        told = told.exceptions[0]
+    return told if rest is None and told else group
+
+
+async def _serve_until_stopped(
+    daemon: Daemon, endpoint: Endpoint, announce: Callable[[], None]
+) -> None:
+    hooks, stop_seconds = daemon.settings.hooks, daemon.settings.stop_seconds
+    limits = Limits(
+        frame_bytes=hooks.frame_mib * _MIB,
+        connections=hooks.connections,
+        stop_seconds=float(stop_seconds),
+    )
+    stopping = trio.Event()
+    async with trio.open_nursery() as keeper_nursery:
+        await keeper_nursery.start(daemon.journal.run)
+        await keeper_nursery.start(daemon.observer.run)
+        await keeper_nursery.start(
+            _obey_signals, daemon, stopping, keeper_nursery.cancel_scope.cancel
+        )
+        async with trio.open_nursery() as server_nursery:
+            await server_nursery.start(partial(serve, endpoint, daemon, limits, stopping=stopping))
+            announce()
+            notify(daemon.environ, service_notify.READY)
+        daemon.observer.settle()
+        keeper_nursery.cancel_scope.cancel()
+
+
+async def _obey_signals(
+    daemon: Daemon,
+    stopping: trio.Event,
+    stop_now: Callable[[], None],
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        task_status.started()
+        async for number in signals:
+            if number == signal.SIGHUP:
+                notify(daemon.environ, service_notify.RELOADING)
+                await daemon.reload()
+                notify(daemon.environ, service_notify.READY)
+            elif stopping.is_set():
+                stop_now()
+            else:
+                notify(daemon.environ, service_notify.STOPPING)
+                stopping.set()
+
+
+def _open(
+    settings: Settings, load: Callable[[], Settings], environ: Mapping[str, str], held: ExitStack
+) -> Daemon:
+    """Log, ledger and sessions, in the order of the start; `held` closes them."""
+    paths = settings.paths
+    journal = Journal.open(paths.log_dir, policy=_policy(settings.log))
+    held.callback(journal.close)
+    ledger = Ledger.open(paths.state_dir / "ledger.jsonl")
+    held.callback(ledger.close)
+    epoch = next_epoch(paths.state_dir, at_least=journal.highest_epoch())
+    emitter = Emitter(journal, _ceilings(settings), _redactor(settings, environ))
+    book = SessionBook(
+        emitter=emitter,
+        journal=journal,
+        ledger=ledger,
+        host=clean_host(socket.gethostname()),
+        epoch=epoch,
+        idle_seconds=settings.session_idle_hours * 3600.0,
+    )
+    journal.is_open = book.is_open
+    return Daemon(
+        settings=settings,
+        load=load,
+        environ=environ,
+        epoch=epoch,
+        journal=journal,
+        emitter=emitter,
+        observer=Observer(book, journal),
+        started=trio.current_time(),
+    )
+
+
+def _endpoint(settings: Settings, environ: Mapping[str, str]) -> Endpoint:
+    given = socket_activation.take(environ, settings.paths.socket)
+    return given or local_endpoint.bind(settings.paths.socket)
+
+
+def _ceilings(settings: Settings) -> Ceilings:
+    return Ceilings(settings.capture.default, settings.capture.overrides)
+
+
+def _redactor(settings: Settings, environ: Mapping[str, str]) -> Redactor:
+    names = settings.capture.redact_names
+    return Redactor(
+        home=environ.get("HOME"),
+        secret_names=frozenset(names),
+        secret_values=tuple(value for name in names if (value := environ.get(name))),
+        pii=settings.capture.pii,
+    )
+
+
+def _policy(settings: LogSettings) -> LogPolicy:
+    return LogPolicy(
+        sync=settings.sync,
+        rotate_bytes=settings.rotate_mib * _MIB,
+        keep_bytes=settings.keep_mib * _MIB,
+        keep_days=settings.keep_days,
+        min_free_bytes=settings.min_free_mib * _MIB,
+    )

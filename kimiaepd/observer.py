@@ -1,0 +1,184 @@
+"""The observer: what one hook does: find the session, map, let the lifecycles decide, reply.
+
+Rules:
+- A payload that cannot be understood costs an `error.raised` and a counter, never more; the hook is
+  freed either way. Nothing here raises because of what a hook sent.
+- The reply goes out when the events are in the log, and on disk where `log.sync` is "always". It
+  never waits for a relay or for another hook, but for the one case that `lifecycle.machine` names:
+  a failure in a session that has never asked for anything.
+- One task (`run`) watches every deadline of every session; a hook only wakes it.
+
+Replies are empty: this daemon observes. What a gate or an instruction says comes with them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import Counter
+
+import structlog
+import trio
+from attrs import define, field
+
+from kimiaepd.journal import Journal
+from kimiaepd.lifecycle.state import Hook, Wait
+from kimiaepd.mapping.event import Capture, Draft, Field
+from kimiaepd.mapping.hooks import map_hook
+from kimiaepd.mapping.json_value import JSON, JSONObject, MalformedJSONError, parse
+from kimiaepd.mapping.payloads import (
+    UNKNOWN_SESSION,
+    HookPayload,
+    NotAnObjectError,
+    read_payload,
+)
+from kimiaepd.sessions import Session, SessionBook
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+NOTHING = b""
+"""The reply to every hook that is only observed: zero bytes."""
+
+IDLE_CHECK_SECONDS = 600.0
+SHOWN = 100
+"""Sessions that a status lists: those seen last."""
+
+_KEPT_FOR_TWINS = ("UserPromptSubmit", "SessionStart")
+_HEAD = re.compile(rb'\{"hook_event_name":"(\w{1,64})","session_id":"([A-Za-z0-9._-]{1,200})"')
+
+
+@define
+class Observer:
+    """Takes hooks in, one call each, and decides what waits.
+
+    Attributes:
+        book: the sessions.
+        journal: the log they are written to; only its sync is used here.
+        bad: payloads that could not be understood, by kind.
+        hooks: how many came.
+        last_hook_ns: when the shim of the last one started (wall clock); None before the first.
+    """
+
+    book: SessionBook
+    journal: Journal
+    bad: Counter[str] = field(factory=Counter)
+    hooks: int = 0
+    last_hook_ns: int | None = None
+    _woken: trio.Event = field(factory=trio.Event)
+
+    async def hook(self, body: bytes, started_ns: int) -> bytes:
+        """Take one hook in; gives back what its shim writes out."""
+        self.hooks += 1
+        self.last_hook_ns = started_ns
+        try:
+            payload = read_payload(_read(body))
+        except MalformedJSONError as error:
+            return await self._not_understood(error.code, len(body), started_ns)
+        except NotAnObjectError:
+            return await self._not_understood("not-an-object", len(body), started_ns)
+        session = self.book.get(payload.session, trio.current_time())
+        wait = self._take_in(session, self._hook(payload, body, started_ns))
+        if wait:
+            decided = trio.Event()
+            wait.on_done = decided.set
+            await decided.wait()
+        await self.journal.synced(session.id)
+        return NOTHING
+
+    def oversized(self, head: bytes, size: int, started_ns: int) -> None:
+        """Say that a hook was larger than the limit; its first bytes may tell whose it was."""
+        named = _HEAD.match(head)
+        session = named[2].decode() if named else UNKNOWN_SESSION
+        self._raise("too-large", size, started_ns, session)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Decide what waits when its time is up, and let quiet sessions go; until cancelled."""
+        next_idle_check = trio.current_time() + IDLE_CHECK_SECONDS
+        task_status.started()
+        while True:
+            due = min((s.machine.deadline or math.inf for s in self.book), default=math.inf)
+            with trio.move_on_at(min(due, next_idle_check)):
+                await self._woken.wait()
+            self._woken = trio.Event()
+            now = trio.current_time()
+            self._tick(now)
+            if now >= next_idle_check:
+                self.book.let_go_idle(now)
+                next_idle_check = now + IDLE_CHECK_SECONDS
+
+    def settle(self) -> None:
+        """Decide everything that waits, because the daemon stops."""
+        for session in self.book:
+            if session.state.waits:
+                session.machine.settle()
+                self.book.keep(session)
+
+    def status(self, now: float) -> JSONObject:
+        """What `kimiaepd status` says of hooks and sessions."""
+        bad: dict[str, JSON] = dict(self.bad)
+        return {
+            "hooks": self.hooks,
+            "last_hook_ms": self.last_hook_ns // 1_000_000 if self.last_hook_ns else None,
+            "duplicates": self.book.duplicates,
+            "not_understood": bad,
+            "sessions": [_session_status(session, now) for session in list(self.book)[-SHOWN:]],
+            "sessions_in_memory": len(self.book),
+        }
+
+    def _tick(self, now: float) -> None:
+        for session in self.book:
+            deadline = session.machine.deadline
+            if deadline is not None and deadline <= now:
+                session.machine.tick(now)
+                self.book.keep(session)
+
+    def _take_in(self, session: Session, hook: Hook) -> Wait | None:
+        session.beats = session.beats or hook.payload.event == "SessionHeartbeat"
+        wait = session.machine.hook(hook)
+        self.book.keep(session)
+        if session.state.waits:
+            self._woken.set()
+        return wait
+
+    def _hook(self, payload: HookPayload, body: bytes, started_ns: int) -> Hook:
+        twin = hashlib.sha256(body).hexdigest() if payload.event in _KEPT_FOR_TWINS else ""
+        return Hook(payload, map_hook(payload), trio.current_time(), started_ns, twin)
+
+    async def _not_understood(self, code: str, size: int, started_ns: int) -> bytes:
+        self._raise(code, size, started_ns, UNKNOWN_SESSION)
+        await self.journal.synced(UNKNOWN_SESSION)
+        return NOTHING
+
+    def _raise(self, code: str, size: int, started_ns: int, session_id: str) -> None:
+        self.bad[code] += 1
+        log.warning("hook not understood", code=code, bytes=size, session=session_id)
+        facts = {("code",): f"hook-{code}", ("bytes",): size, ("fatal",): False}
+        fields = [Field(path, Capture.METADATA, value) for path, value in facts.items()]
+        draft = Draft("error.raised", None, tuple(fields), "error")
+        now = trio.current_time()
+        session = self.book.get(session_id, now)
+        self._take_in(session, Hook(HookPayload(), draft, now, started_ns))
+
+
+def _read(body: bytes) -> JSON:
+    """One payload; bytes that are not UTF-8 are read with replacements rather than lost."""
+    try:
+        return parse(body)
+    except MalformedJSONError as error:
+        if error.code != "encoding":
+            raise
+    return parse(body.decode("utf-8", "replace").encode())
+
+
+def _session_status(session: Session, now: float) -> JSONObject:
+    return {
+        "session": session.id,
+        "run": session.state.run.id if session.state.run else None,
+        "calls": len(session.state.calls),
+        "asks": len(session.state.asks),
+        "ended": session.state.ended,
+        "stale": session.is_stale(now),
+        "quiet_s": round(now - session.seen_at),
+        "at": [session.stream.epoch, session.stream.next_seq - 1],
+    }

@@ -1,0 +1,180 @@
+"""Sessions: each one's identity, its place in its own order, its lifecycles; and the book of them.
+
+Rules:
+- A session is in memory from its first hook until it has been quiet for `idle_seconds`, or until
+  more than `MOST` are; then its record and its log bring it back with its next hook.
+- Bringing back: the record from the ledger, and what the log knows beyond it. What waited in a
+  daemon that died is decided as if its time were up.
+- `(epoch, seq)` is never used twice: the next one is above both the ledger's and the log's last.
+
+What a hook means in a session is `lifecycle`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from attrs import define, field
+
+from kimiaepd.emitter import Emitter, Stream, new_ulid, source_of
+from kimiaepd.journal import Journal
+from kimiaepd.ledger import Ledger
+from kimiaepd.lifecycle.fold import fold
+from kimiaepd.lifecycle.machine import Machine
+from kimiaepd.lifecycle.record import from_record, to_record
+from kimiaepd.lifecycle.state import State
+from kimiaepd.mapping.json_value import JSON, JSONObject, MalformedJSONError, parse
+
+MOST = 2000
+"""Sessions in memory at most; an ordinary one is a few kB, the worst under 1 MB."""
+
+HEARTBEAT_SECONDS = 60.0
+STALE_SECONDS = 2 * HEARTBEAT_SECONDS + 5.0
+"""Two missed heartbeats and some grace (0.42.0 and later send one a minute)."""
+
+
+@define(eq=False)
+class Session:
+    """One session in memory.
+
+    Attributes:
+        id: the vendor's id of it, "unknown" where a hook has none.
+        stream: where it stands in its order.
+        machine: its lifecycles.
+        seen_at: when its last hook came (monotonic seconds).
+        beats: whether it has ever sent a heartbeat, so that silence means something.
+    """
+
+    id: str
+    stream: Stream
+    machine: Machine
+    seen_at: float
+    beats: bool = False
+
+    @property
+    def state(self) -> State:
+        """What is open in it."""
+        return self.machine.state
+
+    def is_stale(self, now: float) -> bool:
+        """Whether it has missed two heartbeats while it should still send them."""
+        quiet = now - self.seen_at > STALE_SECONDS
+        return self.beats and quiet and not self.state.ended
+
+    def record(self) -> JSONObject:
+        """What outlives the process: where it stands, and what is open."""
+        return {
+            "at": [self.stream.epoch, self.stream.next_seq - 1],
+            "open": self.state.is_open,
+            "state": to_record(self.state),
+        }
+
+
+@define
+class SessionBook:
+    """All sessions in memory, and the way to bring back those that are not."""
+
+    emitter: Emitter
+    journal: Journal
+    ledger: Ledger
+    host: str
+    epoch: int
+    idle_seconds: float
+    _sessions: dict[str, Session] = field(factory=dict)
+    _duplicates_before: int = 0
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._sessions.values())
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, session_id: str, now: float) -> Session:
+        """The session of this id, brought back or begun; it counts as seen now."""
+        session = self._sessions.pop(session_id, None) or self._bring_back(session_id, now)
+        self._sessions[session_id] = session  # last in, so the first is the one seen longest ago
+        session.seen_at = now
+        while len(self._sessions) > MOST:
+            self._let_go(next(iter(self)))
+        return session
+
+    def keep(self, session: Session) -> None:
+        """Write the session's record: after each hook that was taken in."""
+        if session.stream.next_seq:
+            self.ledger.put(session.id, session.record())
+
+    def bring_back_waiting(self, now: float) -> None:
+        """After a start: decide what waited in the daemon before this one."""
+        for session_id, record in list(self.ledger.items()):
+            if _state_of(record).get("waits"):
+                self.get(session_id, now)
+
+    def let_go_idle(self, now: float) -> None:
+        """Let sessions leave memory that have been quiet for long."""
+        for session in list(self):
+            if now - session.seen_at <= self.idle_seconds:
+                return
+            self._let_go(session)
+
+    def _let_go(self, session: Session) -> None:
+        if session.state.waits:
+            session.machine.settle()
+        self.keep(session)
+        self._duplicates_before += session.machine.duplicates
+        del self._sessions[session.id]
+
+    @property
+    def duplicates(self) -> int:
+        """Hooks that came twice and were dropped, since the start."""
+        return self._duplicates_before + sum(session.machine.duplicates for session in self)
+
+    def is_open(self, session_id: str) -> bool:
+        """Whether something in a session has begun and not ended, in memory or by its record."""
+        session = self._sessions.get(session_id)
+        if session:
+            return session.state.is_open
+        record = self.ledger.get(session_id)
+        return bool(record and record.get("open"))
+
+    def _bring_back(self, session_id: str, now: float) -> Session:
+        record = self.ledger.get(session_id) or {}
+        known = _position(record.get("at"))
+        logged = self.journal.last_position(session_id)
+        state = from_record(_state_of(record))
+        if logged and (known is None or logged > known):
+            self._fold_beyond(state, session_id, known)
+        stream = Stream(session_id, source_of(self.host, session_id), self.epoch)
+        last = max(filter(None, (known, logged)), default=None)
+        if last and last[0] == self.epoch:
+            stream.next_seq = last[1] + 1
+        machine = Machine(state, partial(self.emitter.emit, stream), new_ulid)
+        session = Session(session_id, stream, machine, now)
+        if state.waits:
+            machine.settle()
+            self.keep(session)
+        return session
+
+    def _fold_beyond(self, state: State, session_id: str, known: tuple[int, int] | None) -> None:
+        for line in self.journal.read(session_id):
+            try:
+                event = parse(line)
+            except MalformedJSONError:
+                continue
+            if isinstance(event, dict):
+                at = _position([event.get("epoch"), event.get("seq")])
+                if at and (known is None or at > known):
+                    fold(state, event)
+
+
+def _state_of(record: JSONObject) -> JSONObject:
+    state = record.get("state")
+    return state if isinstance(state, dict) else {}
+
+
+def _position(value: JSON) -> tuple[int, int] | None:
+    match value:
+        case [int(epoch), int(seq)]:
+            return epoch, seq
+        case _:
+            return None

@@ -1,0 +1,120 @@
+"""Settings: each layer wins over the one before it, and an error names its key or variable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kimiaepd import settings
+from kimiaepd.errors import EXIT_CONFIG, ConfigError
+from kimiaepd.mapping.event import Capture
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"HOME": str(tmp_path), "KIMIAEPD_CONFIG": str(tmp_path / "config.toml")}
+
+
+def config(environ: dict[str, str], text: str) -> None:
+    Path(environ["KIMIAEPD_CONFIG"]).write_text(text, encoding="utf-8")
+
+
+def test_without_a_file_the_defaults_hold(environ: dict[str, str]) -> None:
+    found = settings.load(environ)
+    assert found.capture.default is Capture.METADATA
+    assert found.capture.overrides == {"attention": Capture.REDACTED}
+    assert found.log.sync == "interval"
+    assert found.warnings == ()
+
+
+def test_the_environment_wins_over_the_file_and_flags_over_both(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    config(
+        environ,
+        f'kimi_home = "{tmp_path}/file"\n[capture]\ndefault = "full"\n[log]\ndir = "/var/aep"\n',
+    )
+    assert settings.load(environ).capture.default is Capture.FULL
+    assert settings.load(environ).paths.log_dir == Path("/var/aep/kimi-code")
+    environ |= {"AEP_CAPTURE": "redacted", "AEP_LOG_DIR": "/elsewhere", "KIMI_CODE_HOME": "/env"}
+    assert settings.load(environ).capture.default is Capture.REDACTED
+    assert settings.load(environ).paths.log_dir == Path("/elsewhere/kimi-code")
+    assert settings.load(environ).paths.kimi_home == Path("/env")
+    assert settings.load(environ, kimi_home=Path("/flag")).paths.kimi_home == Path("/flag")
+
+
+def test_capture_overrides_add_to_the_standards_default(environ: dict[str, str]) -> None:
+    config(environ, '[capture.overrides]\ntool = "full"\n')
+    assert settings.load(environ).capture.overrides == {
+        "attention": Capture.REDACTED,
+        "tool": Capture.FULL,
+    }
+    environ["AEP_CAPTURE_ATTENTION"] = "none"
+    assert settings.load(environ).capture.overrides["attention"] is Capture.NONE
+
+
+def test_names_come_from_a_list_or_from_commas(environ: dict[str, str]) -> None:
+    config(environ, '[capture]\nredact_names = ["A", "B"]\n')
+    assert settings.load(environ).capture.redact_names == ("A", "B")
+    environ["AEP_REDACT_NAMES"] = "C, D,"
+    assert settings.load(environ).capture.redact_names == ("C", "D")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("x = 1", "unknown key x"),
+        ("[log]\nfoo = 2", "log: unknown key foo"),
+        ("[log]\nkeep_days = 0", "log.keep_days: must be a whole number above 0"),
+        ("[log]\nkeep_days = true", "log.keep_days: must be a whole number above 0"),
+        ('[log]\nsync = "x"', "log.sync: must be one of always, interval, os"),
+        ("log = 3", "log: must be a table"),
+        ("capture = 1", "capture: must be a table"),
+        ('[capture]\ndefault = "x"', "capture.default: must be one of none, metadata"),
+        ("[capture]\npii = 1", "capture.pii: must be true or false"),
+        ("[capture]\nredact_names = [1]", "capture.redact_names: must be a list of names"),
+        ('[capture.overrides]\nattenton = "full"', "capture.overrides: unknown category attenton"),
+        ('[capture.overrides]\ntool = "bad"', "capture.overrides: must be one of"),
+        ("socket = 3", "socket: must be a path in quotes"),
+        ('socket = "here"', "socket: 'here' is not an absolute path"),
+        (f'socket = "/{"x" * 110}"', "socket: the socket path is 111 bytes long"),
+        ("a =", "is not TOML"),
+        ("paths = 1", "unknown key paths"),
+        ("warnings = 1", "unknown key warnings"),
+    ],
+)
+def test_a_bad_file_is_one_line_that_names_file_and_key(
+    environ: dict[str, str], text: str, line: str
+) -> None:
+    config(environ, text)
+    with pytest.raises(ConfigError) as caught:
+        settings.load(environ)
+    assert str(caught.value).startswith(environ["KIMIAEPD_CONFIG"])
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.status == EXIT_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("AEP_CAPTURE", "nope"), ("KIMIAEPD_SOCKET", "relative"), ("AEP_LOG_DIR", "relative")],
+)
+def test_a_bad_variable_is_named(environ: dict[str, str], variable: str, value: str) -> None:
+    environ[variable] = value
+    with pytest.raises(ConfigError, match=f"^{variable}: "):
+        settings.load(environ)
+
+
+def test_a_file_that_cannot_be_read_is_named(environ: dict[str, str]) -> None:
+    Path(environ["KIMIAEPD_CONFIG"]).mkdir()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        settings.load(environ)
+
+
+def test_variables_that_nobody_knows_are_named_in_a_warning(environ: dict[str, str]) -> None:
+    environ |= {"AEP_CAPTUER": "full", "KIMIAEPD_X": "1", "KIMI_CODE_HOME": "/k", "PATH": "/bin"}
+    assert [line.split()[0] for line in settings.load(environ).warnings] == [
+        "AEP_CAPTUER",
+        "KIMIAEPD_X",
+    ]
