@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 import structlog
-from attrs import define, evolve, field
+from attrs import define, field
 from ulid import ULID
 
 from kimiaepd.journal import Journal, JournalError
@@ -53,7 +53,7 @@ class Stream:
         source: its `source` URI.
         epoch: this start of the daemon.
         next_seq: the sequence number of its next event.
-        lost: events since the last line that could not be written.
+        lost: events that could not be written and that no gap tells of yet.
     """
 
     session: str
@@ -100,11 +100,12 @@ class Emitter:
         cause: str | None = None,
     ) -> str:
         """Stamp and log one draft; gives back the event's id, also where it was lost."""
+        missing = stream.lost + self.journal.take_gap(stream.session)
+        if missing:
+            self._say_gap(stream, missing)
         event = self._stamp(stream, draft, hook.started_ns, run=run, cause=cause)
-        if stream.lost:
-            self._say_lost(stream)
-            event = evolve(event, seq=stream.next_seq)
-        self._write(stream, event)
+        if not self._write(stream, event):
+            self.counts.lost += 1
         return event.id
 
     def _stamp(
@@ -132,26 +133,23 @@ class Emitter:
         try:
             written = self.journal.append(stream.session, event.to_line(), droppable=droppable)
         except JournalError as error:
-            log.warning("event lost", session=stream.session, type=event.type, why=str(error))
-            written = False
+            log.warning("event lost", session=stream.session, type=event.type, why=error.code)
+            stream.lost += 1
+            return False
         if written:
             stream.next_seq += 1
             self.counts.logged += 1
-        else:
-            stream.lost += 1
-            self.counts.lost += 1
         return written
 
-    def _say_lost(self, stream: Stream) -> None:
-        lost = Field(("count",), Capture.METADATA, stream.lost)
-        draft = Draft(f"x.{AGENT}.log.gap", None, (lost,), "warning")
-        gap = self._stamp(stream, draft, self.clock_ns(), run=None, cause=None)
-        counted = stream.lost
-        if self._write(stream, gap):
-            stream.lost -= counted
-        else:
-            stream.lost = counted
-            self.counts.lost -= 1
+    def _say_gap(self, stream: Stream, missing: int) -> None:
+        """One event for all that could not be written: it goes first, once writing works again."""
+        count = Field(("count",), Capture.METADATA, missing)
+        draft = Draft(f"x.{AGENT}.log.gap", None, (count,), "warning")
+        stream.lost = 0
+        if not self._write(
+            stream, self._stamp(stream, draft, self.clock_ns(), run=None, cause=None)
+        ):
+            stream.lost = missing
 
 
 def timestamp(ns: int) -> str:

@@ -23,7 +23,7 @@ from functools import partial
 
 import structlog
 import trio
-from attrs import define, evolve
+from attrs import asdict, define, evolve
 
 from kimiaepd import __version__, local_endpoint, service_notify, socket_activation
 from kimiaepd.daemon_lock import DaemonLock
@@ -109,7 +109,7 @@ class Daemon:
             "capture": capture,
             "sync": self.settings.log.sync,
             "events": {"logged": self.emitter.counts.logged, "lost": self.emitter.counts.lost},
-            "log": self.journal.stats(),
+            "log": asdict(self.journal.stats),
             **self.observer.status(trio.current_time()),
         }
 
@@ -151,9 +151,10 @@ async def run_daemon(
 def _one_line(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """A failure for people out of the nurseries' wrapping; the group itself where it is more."""
     told, rest = group.split(UserError)
-    while rest is None and isinstance(told, BaseExceptionGroup):
-        told = told.exceptions[0]
-    return told if rest is None and told else group
+    found: BaseException | None = told
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return group if rest or found is None else found
 
 
 async def _serve_until_stopped(
@@ -167,7 +168,8 @@ async def _serve_until_stopped(
     )
     stopping = trio.Event()
     async with trio.open_nursery() as keeper_nursery:
-        await keeper_nursery.start(daemon.journal.run)
+        book = daemon.observer.book
+        await keeper_nursery.start(daemon.journal.run, book.is_open, book.bury)
         await keeper_nursery.start(daemon.observer.run)
         await keeper_nursery.start(
             _obey_signals, daemon, stopping, keeper_nursery.cancel_scope.cancel
@@ -220,7 +222,6 @@ def _open(
         epoch=epoch,
         idle_seconds=settings.session_idle_hours * 3600.0,
     )
-    journal.is_open = book.is_open
     return Daemon(
         settings=settings,
         load=load,

@@ -22,7 +22,7 @@ import structlog
 import trio
 from attrs import define, field
 
-from kimiaepd.journal import Journal
+from kimiaepd.journal import Journal, JournalError
 from kimiaepd.lifecycle.state import Hook, Wait
 from kimiaepd.mapping.event import Capture, Draft, Field
 from kimiaepd.mapping.hooks import map_hook
@@ -83,8 +83,7 @@ class Observer:
             decided = trio.Event()
             wait.on_done = decided.set
             await decided.wait()
-        await self.journal.synced(session.id)
-        return NOTHING
+        return await self._acknowledge(session.id)
 
     def oversized(self, head: bytes, size: int, started_ns: int) -> None:
         """Say that a hook was larger than the limit; its first bytes may tell whose it was."""
@@ -147,15 +146,22 @@ class Observer:
 
     async def _not_understood(self, code: str, size: int, started_ns: int) -> bytes:
         self._raise(code, size, started_ns, UNKNOWN_SESSION)
-        await self.journal.synced(UNKNOWN_SESSION)
+        return await self._acknowledge(UNKNOWN_SESSION)
+
+    async def _acknowledge(self, session_id: str) -> bytes:
+        """Free the hook; where the log must be on disk first, when it is or the disk refused."""
+        try:
+            await self.journal.synced(session_id)
+        except JournalError as error:
+            log.warning("log not synced", session=session_id, why=error.code)
         return NOTHING
 
     def _raise(self, code: str, size: int, started_ns: int, session_id: str) -> None:
         self.bad[code] += 1
         log.warning("hook not understood", code=code, bytes=size, session=session_id)
-        facts = {("code",): f"hook-{code}", ("bytes",): size, ("fatal",): False}
-        fields = [Field(path, Capture.METADATA, value) for path, value in facts.items()]
-        draft = Draft("error.raised", None, tuple(fields), "error")
+        facts: JSONObject = {"code": f"hook-{code}", "bytes": size, "fatal": False}
+        fields = tuple(Field((name,), Capture.METADATA, fact) for name, fact in facts.items())
+        draft = Draft("error.raised", None, fields, "error")
         now = trio.current_time()
         session = self.book.get(session_id, now)
         self._take_in(session, Hook(HookPayload(), draft, now, started_ns))

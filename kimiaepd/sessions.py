@@ -15,16 +15,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+import structlog
 from attrs import define, field
 
 from kimiaepd.emitter import Emitter, Stream, new_ulid, source_of
 from kimiaepd.journal import Journal
-from kimiaepd.ledger import Ledger
+from kimiaepd.ledger import Ledger, LedgerError
 from kimiaepd.lifecycle.fold import fold
 from kimiaepd.lifecycle.machine import Machine
 from kimiaepd.lifecycle.record import from_record, to_record
 from kimiaepd.lifecycle.state import State
 from kimiaepd.mapping.json_value import JSON, JSONObject, MalformedJSONError, parse
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 MOST = 2000
 """Sessions in memory at most; an ordinary one is a few kB, the worst under 1 MB."""
@@ -102,7 +105,7 @@ class SessionBook:
     def keep(self, session: Session) -> None:
         """Write the session's record: after each hook that was taken in."""
         if session.stream.next_seq:
-            self.ledger.put(session.id, session.record())
+            self._put(session.id, session.record())
 
     def bring_back_waiting(self, now: float) -> None:
         """After a start: decide what waited in the daemon before this one."""
@@ -136,6 +139,20 @@ class SessionBook:
             return session.state.is_open
         record = self.ledger.get(session_id)
         return bool(record and record.get("open"))
+
+    def bury(self, session_id: str, last: tuple[int, int] | None) -> None:
+        """Keep the tombstone of a session whose log is removed: whether it ended, where it was."""
+        record = dict(self.ledger.get(session_id) or {})
+        if last:
+            record["at"] = list(last)
+        self._put(session_id, record)
+
+    def _put(self, session_id: str, record: JSONObject) -> None:
+        """The log has everything that a record has, so a record that is lost costs only time."""
+        try:
+            self.ledger.put(session_id, record)
+        except LedgerError as error:
+            log.warning("record not kept", session=session_id, why=error.code)
 
     def _bring_back(self, session_id: str, now: float) -> Session:
         record = self.ledger.get(session_id) or {}

@@ -46,9 +46,17 @@ def up(home: Path | None, kimi: Path | None, kimi_version: str | None, verbose: 
 
     Can be run again at any time: hooks that are registered stay as they are.
     """
-    from kimiaepd.cli.setup import register  # noqa: PLC0415 - `run` does without it
+    _run(home, verbose=verbose, prepare=partial(_register, kimi=kimi, kimi_version=kimi_version))
 
-    _run(home, verbose=verbose, prepare=partial(register, kimi=kimi, kimi_version=kimi_version))
+
+def _register(settings: Settings, *, kimi: Path | None, kimi_version: str | None) -> None:
+    from kimiaepd.cli import setup  # noqa: PLC0415 - `run` does without it
+    from kimiaepd.setup.install import install_in  # noqa: PLC0415
+
+    installed = setup.which_kimi(settings.paths, kimi, kimi_version)
+    report = install_in(settings.paths, installed.version, dry_run=False)
+    click.echo(setup.install_summary(report, installed))
+    setup.warn(report)
 
 
 def _run(

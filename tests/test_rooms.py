@@ -1,0 +1,72 @@
+"""The house stands as its documents say: pure rooms stay pure, and the arrows run one way."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from kimiaepd.mapping import hooks
+
+PACKAGE = ROOT / "kimiaepd"
+PURE = sorted([*(PACKAGE / "mapping").glob("*.py"), *(PACKAGE / "lifecycle").glob("*.py")])
+IMPURE = {"trio", "os", "time", "socket", "pathlib", "subprocess", "random", "structlog", "io"}
+FLOORS = {"mapping": 0, "lifecycle": 1}
+
+
+def imports(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+@pytest.mark.parametrize("file", PURE, ids=lambda file: f"{file.parent.name}/{file.name}")
+def test_a_pure_room_knows_no_clock_no_file_and_no_trio(file: Path) -> None:
+    names = set(imports(file))
+    assert {name.partition(".")[0] for name in names} & IMPURE == set()
+    own = {name for name in names if name.startswith("kimiaepd")}
+    allowed = (
+        ("kimiaepd.mapping",)
+        if file.parent.name == "mapping"
+        else tuple(f"kimiaepd.{room}" for room in FLOORS)
+    )
+    assert all(name.startswith(allowed) for name in own)
+
+
+def test_only_the_emitter_builds_an_event() -> None:
+    makers = [
+        file.name
+        for file in PACKAGE.rglob("*.py")
+        if any(
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "Event"
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        )
+    ]
+    assert makers == ["emitter.py"]
+
+
+def test_the_shim_imports_nothing_of_the_package_and_stays_short() -> None:
+    shim = PACKAGE / "shim.py"
+    assert not [name for name in imports(shim) if name.startswith("kimiaepd")]
+    code = [line for line in shim.read_text().splitlines() if line.strip()]
+    assert len(code) < 100
+
+
+def test_every_module_says_what_it_holds() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))), file
+
+
+def test_the_page_of_events_names_every_event_of_the_table() -> None:
+    page = (ROOT / "docs/events.md").read_text(encoding="utf-8")
+    types = {row.type for row in [*hooks.HOOKS.values(), *hooks.DECISIONS.values(), hooks.STEERED]}
+    types |= {hooks.fallback_type(name) for name in hooks.FACTS}
+    assert [name for name in sorted(types) if f"`{name}`" not in page] == []
+    assert [name for name in [*hooks.HOOKS, *hooks.FACTS] if name not in page] == []
