@@ -1,0 +1,145 @@
+"""`kimiaepd setup`: register the hooks with Kimi Code, take them away, show what is there."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from kimiaepd import settings
+from kimiaepd.paths import Paths
+from kimiaepd.setup import kimi_version
+from kimiaepd.setup.config_edit import Action
+from kimiaepd.setup.config_text import ConfigText
+from kimiaepd.setup.events import known_to
+from kimiaepd.setup.install import CONFIG_NAME, Report, inspect, install_in
+from kimiaepd.setup.install import uninstall as take_away
+from kimiaepd.setup.kimi_version import Installed
+from kimiaepd.setup.vendor_schema import fault
+
+_DIRECTORY = click.Path(path_type=Path, file_okay=False)
+_PROGRAM = click.Path(path_type=Path, dir_okay=False, exists=True, resolve_path=False)
+
+home_option = click.option(
+    "--home", type=_DIRECTORY, help="Kimi's home.  [default: $KIMI_CODE_HOME or ~/.kimi-code]"
+)
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Print the change as a diff; write nothing."
+)
+kimi_option = click.option("--kimi", type=_PROGRAM, help="The kimi to ask for its version.")
+kimi_version_option = click.option(
+    "--kimi-version", metavar="X.Y.Z", help="The version of kimi; nobody is asked."
+)
+
+
+@click.group()
+def setup() -> None:
+    """Register kimiaepd's hooks in Kimi's config.toml, and remove them."""
+
+
+@setup.command()
+@home_option
+@kimi_option
+@kimi_version_option
+@dry_run_option
+def install(
+    home: Path | None, kimi: Path | None, kimi_version: str | None, *, dry_run: bool
+) -> None:
+    """Add the hooks, or bring them up to date; a second run changes nothing."""
+    paths = settings.load(os.environ, kimi_home=home).paths
+    installed = which_kimi(paths, kimi, kimi_version)
+    report = install_in(paths, installed.version, dry_run=dry_run)
+    if dry_run:
+        click.echo(report.diff(), nl=False)
+    else:
+        click.echo(install_summary(report, installed))
+    warn(report)
+
+
+@setup.command()
+@home_option
+@dry_run_option
+def uninstall(home: Path | None, *, dry_run: bool) -> None:
+    """Remove the hooks and the installed hook program; everything else stays."""
+    paths = settings.load(os.environ, kimi_home=home).paths
+    report = take_away(paths.kimi_home / CONFIG_NAME, shim=paths.installed_shim, dry_run=dry_run)
+    if dry_run:
+        click.echo(report.diff(), nl=False)
+    elif report.action is Action.UNCHANGED:
+        click.echo(f"no hooks of kimiaepd in {report.config}; nothing changed there")
+    else:
+        click.echo(f"hooks removed from {report.config}; the file before: {report.backup}")
+    if report.shim_changed:
+        click.echo(f"hook program removed: {paths.installed_shim}")
+
+
+@setup.command()
+@home_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(home: Path | None, *, as_json: bool) -> None:
+    """Say which hooks are registered, by whom, and on which line."""
+    config = settings.load(os.environ, kimi_home=home).paths.kimi_home / CONFIG_NAME
+    text = inspect(config)
+    hooks = [] if text is None else listing(text)
+    if as_json:
+        found = {"config": str(config), "exists": text is not None, "hooks": hooks}
+        click.echo(json.dumps(found, default=str))
+    elif not hooks:
+        click.echo(f"{config}: {'does not exist' if text is None else 'no hooks'}")
+    else:
+        click.echo(str(config))
+        for hook in hooks:
+            where = f"to {hook['socket']}" if "socket" in hook else hook.get("command", "?")
+            click.echo(f"{hook['line']:>6}  {hook['by']:<10}{hook.get('event', '?')!s:<20}{where}")
+            if hook["fault"]:
+                click.echo(f"{'':8}this one makes kimi drop every hook: {hook['fault']}")
+
+
+def which_kimi(paths: Paths, kimi: Path | None, version: str | None) -> Installed:
+    """The installed release: as said, as the given program says, or as found."""
+    if version is not None:
+        return kimi_version.said(version)
+    if kimi is not None:
+        return kimi_version.at(kimi.absolute(), os.environ)
+    return kimi_version.find(os.environ, paths.kimi_home)
+
+
+def install_summary(report: Report, installed: Installed) -> str:
+    """What was registered, for which release, and how that is known."""
+    count = len(known_to(installed.version))
+    release = (
+        f"kimi {installed.version} ({installed.told_by})"
+        if installed.version
+        else f"kimi of unknown version ({installed.told_by}; only what every release knows)"
+    )
+    if not report.changed:
+        return f"{report.config}: {count} hooks for {release}, as they were; nothing changed"
+    lines = [f"{report.config}: {count} hooks for {release}"]
+    if report.backup:
+        lines.append(f"the file before: {report.backup}")
+    elif report.old is None:
+        lines.append("the file is new: this kimi was never configured")
+    lines.append("they take effect with Kimi's next session, or after /reload")
+    return "\n".join(lines)
+
+
+def listing(text: ConfigText) -> list[dict[str, object]]:
+    """Each hook of the file as plain values, for a table or JSON."""
+    return [
+        {
+            "line": hook.line,
+            "by": "kimiaepd" if hook.ours else "other",
+            **hook.values,
+            **({"socket": hook.ours.socket} if hook.ours else {}),
+            "fault": fault(hook.values, None),
+        }
+        for hook in text.hooks
+    ]
+
+
+def warn(report: Report) -> None:
+    """Print what was left as it is, on stderr."""
+    for warning in report.warnings:
+        click.echo(f"warning: {report.config}: {warning}", err=True)

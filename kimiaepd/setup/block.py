@@ -1,0 +1,128 @@
+"""Our block in config.toml: how it is spelt, where it stands, and how it is cut in and out.
+
+Rules:
+- A new block stands at the end of the file, after a blank line (in a file that has any line), in
+  the file's own newline. The end of the file stays as it was, with a final newline or without:
+  so `take_out` can give back the very bytes.
+- Ours is line by line: the lines of our entries and our two marker lines. A comment that somebody
+  put among them stays; one at the end of a line of ours goes with it.
+- The markers are for people; nothing depends on them.
+
+It reads nothing back and refuses nothing: `config_edit.py` holds every result against what it must
+be.
+"""
+
+from __future__ import annotations
+
+import re
+
+import tomlkit
+from attrs import frozen
+
+from kimiaepd.setup.command import Entry
+from kimiaepd.setup.config_text import BOM, ConfigText
+from kimiaepd.setup.toml_statements import Kind, Statement
+
+OPEN = b"# >>> kimiaepd >>>"
+CLOSE = b"# <<< kimiaepd <<<"
+
+_OPEN_LINE = OPEN + b" kept by `kimiaepd setup`, which also removes it"
+_CLOSE_LINE = CLOSE + b" new keys go above this block, or kimi takes them for its last hook's"
+
+_BLANK_LINE_BEFORE = re.compile(rb"\n(\r?\n)\Z")
+_NEWLINE_BEFORE = re.compile(rb"\r?\n\Z")
+_NEWLINE = re.compile(rb"\r?\n")
+
+
+@frozen
+class Run:
+    """A stretch of the file that is ours, from the start of a line to before a newline."""
+
+    start: int
+    end: int
+    has_entry: bool
+
+
+def find(config: ConfigText) -> list[Run]:
+    """Our lines, joined where only blank lines are between them."""
+    ours = {line.start for hook in config.hooks if hook.ours for line in hook.statements}
+    runs: list[Run] = []
+    joined = False
+    for line in config.statements:
+        is_entry = line.start in ours
+        if is_entry or _is_marker(config.raw, line):
+            last = runs.pop() if joined else Run(line.start, line.end, has_entry=False)
+            runs.append(Run(last.start, line.end, last.has_entry or is_entry))
+            joined = True
+        elif line.kind is not Kind.BLANK:
+            joined = False
+    return runs
+
+
+def put(raw: bytes, runs: list[Run], wanted: tuple[Entry, ...]) -> bytes:
+    """The file with one block: where the first entry of ours stands, else at the end."""
+    newline = _newline(raw)
+    block = _render(wanted, newline)
+    # A marker that stands alone may have lost its place, so nothing is put there.
+    place = next((run for run in runs if run.has_entry), None)
+    if place is None:
+        return _append(take_out(raw, runs), block, newline)
+    at = runs.index(place)
+    raw = take_out(raw, runs[at + 1 :])
+    raw = raw[: place.start] + block + raw[place.end :]
+    return take_out(raw, runs[:at])
+
+
+def take_out(raw: bytes, runs: list[Run]) -> bytes:
+    """The file without our lines."""
+    for run in reversed(runs):
+        raw = _cut(raw, run)
+    return raw
+
+
+def _is_marker(raw: bytes, line: Statement) -> bool:
+    text = raw[line.start : line.end].strip()
+    return line.kind is Kind.COMMENT and text.startswith((OPEN, CLOSE))
+
+
+def _newline(raw: bytes) -> bytes:
+    """The newline of the file's last line; LF for a file without any."""
+    last = raw.rfind(b"\n")
+    return b"\r\n" if last > 0 and raw[last - 1 : last] == b"\r" else b"\n"
+
+
+def _render(wanted: tuple[Entry, ...], newline: bytes) -> bytes:
+    """Our lines with their markers, without a newline at the end."""
+    lines = [_OPEN_LINE]
+    for entry in wanted:
+        lines += [
+            b"[[hooks]]",
+            b"event = " + _toml(entry.event),
+            b"command = " + _toml(entry.command),
+            b"timeout = %d" % entry.timeout,
+            b"",
+        ]
+    return newline.join([*lines[:-1], _CLOSE_LINE])
+
+
+def _toml(text: str) -> bytes:
+    return tomlkit.string(text).as_string().encode("utf-8")
+
+
+def _append(old: bytes, block: bytes, newline: bytes) -> bytes:
+    if old in (b"", BOM):
+        return old + block + newline
+    if old.endswith(b"\n"):
+        return old + newline + block + newline
+    return old + newline + newline + block
+
+
+def _cut(raw: bytes, run: Run) -> bytes:
+    """The file without a run, its newline, and the blank line that we put before it."""
+    before, after = raw[: run.start], raw[run.end :]
+    newline = _NEWLINE.match(after)
+    if blank := _BLANK_LINE_BEFORE.search(before):
+        before = before[: blank.start(1)]
+    if not newline:  # the file ends here as it did before us: without a newline
+        return _NEWLINE_BEFORE.sub(b"", before)
+    return before + after[newline.end() :]

@@ -1,0 +1,192 @@
+"""One edit of a file that another program also writes: read, plan, back up, compare, rename.
+
+Rules:
+- Nobody's write is lost: the bytes are compared right before the rename, and where they changed the
+  edit is planned again on what stands there now. After five such races it gives up and says so.
+  (What remains are the microseconds between the comparison and the rename.)
+- The file is replaced whole, and keeps its mode and its owner; a link to it stays a link.
+- A copy of what stood there is kept beside it, as private as the file, the newest five of ours. It
+  holds whatever secrets the file holds.
+- A plan that changes nothing writes nothing, no copy either.
+
+It does not know what the file means: the plan is a function from bytes to bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from attrs import frozen
+
+from kimiaepd.errors import ConfigError
+
+ATTEMPTS = 5
+BACKUPS_KEPT = 5
+
+_MARK = "kimiaepd"
+
+
+@frozen
+class Edited:
+    """What an edit did.
+
+    Attributes:
+        old: the bytes that stood there; None where there was no file.
+        new: the bytes that stand there now.
+        backup: the copy of the old ones; None where nothing changed or nothing was there.
+    """
+
+    old: bytes | None
+    new: bytes
+    backup: Path | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether the file was written."""
+        return self.new != (self.old or b"")
+
+
+def peek(path: Path) -> bytes | None:
+    """The bytes of a file; None where there is none.
+
+    Raises:
+        ConfigError: it cannot be read, or is no file.
+    """
+    with _explained(path):
+        state = _State.of(path)
+        return state.data if state else None
+
+
+def edit(path: Path, plan: Callable[[bytes], bytes], now: dt.datetime) -> Edited:
+    """Change a file by a plan.
+
+    Args:
+        path: the file; a link is followed, and a file that is missing is created, private.
+        plan: the new bytes for the old ones; may be called again with others. What it raises
+            passes through, and nothing was written.
+        now: the time for the name of the backup, in UTC.
+
+    Raises:
+        ConfigError: it cannot be read or written, or it keeps changing.
+    """
+    with _explained(path):
+        target = Path(os.path.realpath(path))
+        for _ in range(ATTEMPTS):
+            before = _State.of(target)
+            old = before.data if before else None
+            new = plan(old or b"")
+            if new == (old or b""):
+                return Edited(old, new)
+            with _staged(target, new, before) as staged:
+                backup = _back_up(path, before.data, now) if before else None
+                if _swap(staged, target, before):
+                    _prune(path)
+                    return Edited(old, new, backup)
+                if backup:
+                    backup.unlink()
+    raise ConfigError(
+        f"{path}: another program keeps writing it; close Kimi's settings, then run this again"
+    )
+
+
+@frozen
+class _State:
+    """A file at one moment."""
+
+    data: bytes
+    mode: int
+    owner: tuple[int, int]
+
+    @classmethod
+    def of(cls, path: Path) -> _State | None:
+        try:
+            # Without O_NONBLOCK a pipe in the file's place would hold us here for good.
+            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise ConfigError(f"{path}: is no regular file; move it away")
+            with os.fdopen(handle, "rb", closefd=False) as file:
+                data = file.read()
+        finally:
+            os.close(handle)
+        return cls(data, stat.S_IMODE(found.st_mode), (found.st_uid, found.st_gid))
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be edited: {error.strerror or error}; nothing was changed"
+        ) from None
+
+
+@contextlib.contextmanager
+def _staged(target: Path, data: bytes, before: _State | None) -> Iterator[Path]:
+    """The new file under another name in the same directory, complete and on disk."""
+    if before and not before.mode & stat.S_IWUSR:
+        raise ConfigError(f"{target}: is read-only; allow writing with: chmod u+w '{target}'")
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.{_MARK}-")
+    staged = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            if before:
+                made = os.fstat(file.fileno())
+                if (made.st_uid, made.st_gid) != before.owner:
+                    os.fchown(file.fileno(), *before.owner)
+                os.fchmod(file.fileno(), before.mode)
+            os.fsync(file.fileno())
+        yield staged
+    finally:
+        staged.unlink(missing_ok=True)
+
+
+def _swap(staged: Path, target: Path, before: _State | None) -> bool:
+    """Rename the new file over the old one; False where the old one is no longer what it was."""
+    if before is None:
+        try:
+            os.link(staged, target)  # unlike a rename, this never replaces anything
+        except FileExistsError:
+            return False
+    elif (now := _State.of(target)) is None or now.data != before.data:
+        return False
+    else:
+        staged.replace(target)
+    directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    return True
+
+
+def _back_up(path: Path, data: bytes, now: dt.datetime) -> Path:
+    backup = path.with_name(f"{path.name}.{_MARK}-{now:%Y%m%dT%H%M%S.%f}Z.bak")
+    handle = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return backup
+
+
+def _prune(path: Path) -> None:
+    """Remove all but the newest of our copies; names sort as their times do."""
+    ours = re.compile(re.escape(f"{path.name}.{_MARK}-") + r"\d{8}T\d{6}\.\d{6}Z\.bak")
+    copies = sorted(file for file in path.parent.iterdir() if ours.fullmatch(file.name))
+    for copy in copies[:-BACKUPS_KEPT]:
+        with contextlib.suppress(OSError):  # an old copy too many is no reason to fail
+            copy.unlink()

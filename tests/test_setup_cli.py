@@ -1,0 +1,168 @@
+"""`kimiaepd setup` as a person types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kimiaepd.cli.setup import setup
+from kimiaepd.errors import ConfigError, UsageError
+from kimiaepd.setup import kimi_version
+
+
+class Person:
+    """Somebody with a scratch home, who types commands."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.config = home / ".kimi-code/config.toml"
+        self.shim = home / ".local/share/kimiaepd/shim.py"
+
+    def types(self, *words: str) -> Result:
+        result = CliRunner().invoke(setup, words)
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+
+@pytest.fixture
+def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Person:
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "KIMI_CODE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    # This machine may have a kimi of its own.
+    monkeypatch.setattr(kimi_version, "_SYSTEM", ())
+    home = tmp_path / "h"
+    (home / "bin").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", str(home / "bin"))
+    kimi = home / "bin/kimi"
+    kimi.write_text("#!/bin/sh\necho 2.1.0\n")
+    kimi.chmod(0o755)
+    return Person(home)
+
+
+def test_install_asks_the_installed_kimi_and_says_what_it_did(person: Person) -> None:
+    result = person.types("install")
+    assert result.exit_code == 0
+    first, *rest = result.stdout.splitlines()
+    assert first == f"{person.config}: 20 hooks for kimi 2.1.0 ({person.home}/bin/kimi)"
+    assert rest[-1] == "they take effect with Kimi's next session, or after /reload"
+    assert person.config.read_text().count("[[hooks]]") == 20
+    assert person.shim.is_file()
+
+
+def test_a_second_install_says_that_nothing_changed(person: Person) -> None:
+    person.types("install")
+    before = person.config.read_bytes()
+    assert person.types("install").stdout.endswith("nothing changed\n")
+    assert person.config.read_bytes() == before
+
+
+def test_without_a_kimi_the_sixteen_are_registered_and_that_is_said(person: Person) -> None:
+    (person.home / "bin/kimi").write_text("#!/bin/sh\necho who knows\n")
+    result = person.types("install")
+    assert "16 hooks for kimi of unknown version" in result.stdout
+    assert person.config.read_text().count("[[hooks]]") == 16
+
+
+def test_the_version_can_be_said_and_the_program_can_be_named(person: Person) -> None:
+    result = person.types("install", "--kimi-version", "0.28.0")
+    assert "16 hooks for kimi 0.28.0 (--kimi-version)" in result.stdout
+    result = person.types("install", "--kimi", str(person.home / "bin/kimi"))
+    assert "20 hooks for kimi 2.1.0" in result.stdout
+    with pytest.raises(UsageError):
+        person.types("install", "--kimi-version", "newest")
+    assert person.types("install", "--kimi", "/nowhere/kimi").exit_code != 0
+
+
+def test_home_names_another_kimi(person: Person, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    person.types("install", "--home", str(tmp_path / "other"))
+    assert (tmp_path / "other/config.toml").is_file()
+    assert not person.config.exists()
+
+
+def test_kimis_own_variable_is_obeyed_and_the_retired_home_is_not_touched(
+    person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retired = person.home / ".kimi/config.toml"
+    retired.parent.mkdir()
+    retired.write_text("a = 1\n")
+    monkeypatch.setenv("KIMI_CODE_HOME", str(tmp_path / "code"))
+    person.types("install")
+    assert (tmp_path / "code/config.toml").is_file()
+    assert not person.config.exists()
+    assert [path.name for path in retired.parent.iterdir()] == ["config.toml"]
+    assert retired.read_text() == "a = 1\n"
+
+
+def test_a_dry_run_prints_a_diff_and_writes_nothing(person: Person) -> None:
+    result = person.types("install", "--dry-run")
+    assert result.stdout.startswith("--- /dev/null\n")
+    assert not person.config.parent.exists()
+    assert not person.shim.exists()
+    person.types("install")
+    assert person.types("install", "--dry-run").stdout == ""
+    assert "-[[hooks]]" in person.types("uninstall", "--dry-run").stdout
+    assert person.config.read_text().count("[[hooks]]") == 20
+
+
+def test_uninstall_removes_and_says_so_and_a_second_one_has_nothing_to_do(person: Person) -> None:
+    person.types("install")
+    said = person.types("uninstall").stdout
+    assert f"hooks removed from {person.config}" in said
+    assert f"hook program removed: {person.shim}" in said
+    assert person.config.read_bytes() == b""
+    assert person.types("uninstall").stdout == (
+        f"no hooks of kimiaepd in {person.config}; nothing changed there\n"
+    )
+
+
+def test_show_tells_ours_from_others_with_their_lines(person: Person) -> None:
+    person.config.parent.mkdir()
+    person.config.write_text("a = 1\n\n[[hooks]]\nevent = 'Stop'\ncommand = 'say done'\n")
+    person.types("install")
+    found = json.loads(person.types("show", "--json").stdout)
+    assert (found["config"], found["exists"]) == (str(person.config), True)
+    other, ours = found["hooks"][0], found["hooks"][1]
+    assert (other["line"], other["by"], other["event"]) == (3, "other", "Stop")
+    assert (ours["line"], ours["by"], ours["timeout"]) == (8, "kimiaepd", 10)
+    assert ours["socket"] == str(person.home / ".local/state/kimiaepd/hook.sock")
+    assert len(found["hooks"]) == 21
+    lines = person.types("show").stdout.splitlines()
+    assert lines[0] == str(person.config)
+    assert lines[1].split() == ["3", "other", "Stop", "say", "done"]
+    assert lines[2].split()[:3] == ["8", "kimiaepd", "SessionStart"]
+
+
+def test_show_names_the_hook_that_turns_all_off_also_in_an_inline_array(person: Person) -> None:
+    person.config.parent.mkdir()
+    person.config.write_text(
+        "a = 1\nhooks = [{event = 'Stop', command = 'x', yolo = 1979-05-27}]\n"
+    )
+    assert "kimi drop every hook: a hook has no key 'yolo'" in person.types("show").stdout
+    (hook,) = json.loads(person.types("show", "--json").stdout)["hooks"]
+    assert (hook["line"], hook["by"]) == (2, "other")
+
+
+def test_show_says_where_nothing_is(person: Person) -> None:
+    assert person.types("show").stdout == f"{person.config}: does not exist\n"
+    assert json.loads(person.types("show", "--json").stdout)["exists"] is False
+    person.config.parent.mkdir()
+    person.config.write_text("a = 1\n")
+    assert person.types("show").stdout == f"{person.config}: no hooks\n"
+
+
+def test_warnings_go_to_stderr_and_refusals_are_one_line(person: Person) -> None:
+    person.config.parent.mkdir()
+    person.config.write_bytes(b"\xef\xbb\xbfa = 1\n")
+    result = person.types("install")
+    assert result.stderr.startswith(
+        f"warning: {person.config}: line 1: the file begins with a byte"
+    )
+    person.config.write_text("hooks = []\n")
+    with pytest.raises(ConfigError, match=r"config\.toml:1: `hooks` is an empty inline array"):
+        person.types("install")

@@ -1,0 +1,249 @@
+"""The edit of a file that another program also writes: nothing lost, nothing changed but bytes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from kimiaepd.errors import ConfigError
+from kimiaepd.setup import config_file
+from kimiaepd.setup.config_file import ATTEMPTS, BACKUPS_KEPT, edit, peek
+
+NOW = dt.datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=dt.UTC)
+
+
+def add(old: bytes) -> bytes:
+    return old + b"ours\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "config.toml"
+    path.write_bytes(b"theirs\n")
+    return path
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_an_edit_writes_and_keeps_a_private_copy_beside(file: Path) -> None:
+    file.chmod(0o644)
+    edited = edit(file, add, NOW)
+    assert file.read_bytes() == edited.new == b"theirs\nours\n"
+    assert edited.changed
+    backup = file.with_name("config.toml.kimiaepd-20260102T030405.000678Z.bak")
+    assert edited.backup == backup
+    assert backup.read_bytes() == b"theirs\n"
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+    assert names(file.parent) == [file.name, backup.name]
+
+
+def test_a_plan_that_changes_nothing_writes_nothing(file: Path) -> None:
+    before = file.stat()
+    edited = edit(file, lambda old: old, NOW)
+    assert not edited.changed
+    assert edited.backup is None
+    assert names(file.parent) == [file.name]
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o777])
+def test_the_mode_stays(file: Path, mode: int) -> None:
+    file.chmod(mode)
+    edit(file, add, NOW)
+    assert stat.S_IMODE(file.stat().st_mode) == mode
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_the_owner_stays(file: Path) -> None:
+    os.chown(file, 12345, 23456)
+    edit(file, add, NOW)
+    assert (file.stat().st_uid, file.stat().st_gid) == (12345, 23456)
+
+
+def test_a_link_stays_a_link_and_its_target_is_written(tmp_path: Path) -> None:
+    home, dotfiles = tmp_path / "home", tmp_path / "dotfiles"
+    home.mkdir()
+    dotfiles.mkdir()
+    target = dotfiles / "kimi.toml"
+    target.write_bytes(b"theirs\n")
+    link = home / "config.toml"
+    link.symlink_to("../dotfiles/kimi.toml")
+    edited = edit(link, add, NOW)
+    assert link.is_symlink()
+    assert target.read_bytes() == b"theirs\nours\n"
+    assert names(dotfiles) == ["kimi.toml"]  # the copy stands beside the link, not in a repository
+    assert edited.backup
+    assert edited.backup.parent == home
+
+
+def test_a_missing_file_is_created_private_and_has_no_copy(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    edited = edit(path, add, NOW)
+    assert (edited.old, edited.backup) == (None, None)
+    assert path.read_bytes() == b"ours\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert names(tmp_path) == ["config.toml"]
+
+
+def test_a_link_to_nothing_creates_its_target(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").symlink_to(tmp_path / "elsewhere.toml")
+    edit(tmp_path / "config.toml", add, NOW)
+    assert (tmp_path / "elsewhere.toml").read_bytes() == b"ours\n"
+
+
+# --- another writer ---------------------------------------------------------------------------
+
+
+def test_a_write_between_read_and_rename_is_planned_again(file: Path) -> None:
+    seen: list[bytes] = []
+
+    def plan(old: bytes) -> bytes:
+        seen.append(old)
+        if len(seen) == 1:
+            file.write_bytes(b"theirs, saved meanwhile\n")
+        return add(old)
+
+    edited = edit(file, plan, NOW)
+    assert seen == [b"theirs\n", b"theirs, saved meanwhile\n"]
+    assert file.read_bytes() == b"theirs, saved meanwhile\nours\n"
+    assert edited.backup
+    assert edited.backup.read_bytes() == b"theirs, saved meanwhile\n"
+    assert names(file.parent) == [file.name, edited.backup.name]
+
+
+def test_a_rename_in_between_and_one_of_the_same_length_are_seen_too(file: Path) -> None:
+    saved = file.with_name("saved")
+
+    def plan(old: bytes) -> bytes:
+        if old == b"theirs\n":
+            saved.write_bytes(b"THEIRS\n")
+            os.utime(saved, ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns))
+            saved.replace(file)
+        return add(old)
+
+    edit(file, plan, NOW)
+    assert file.read_bytes() == b"THEIRS\nours\n"
+
+
+def test_a_file_that_is_created_or_removed_meanwhile_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+
+    def create(old: bytes) -> bytes:
+        if not old:
+            path.write_bytes(b"theirs\n")
+        return add(old)
+
+    edit(path, create, NOW)
+    assert path.read_bytes() == b"theirs\nours\n"
+
+    def remove(old: bytes) -> bytes:
+        path.unlink(missing_ok=True)
+        return add(old)
+
+    edit(path, remove, NOW + dt.timedelta(seconds=1))
+    assert path.read_bytes() == b"ours\n"
+
+
+def test_a_file_that_never_rests_is_left_to_its_writer(file: Path) -> None:
+    tries = 0
+
+    def plan(old: bytes) -> bytes:
+        nonlocal tries
+        tries += 1
+        file.write_bytes(b"theirs %d\n" % tries)
+        return add(old)
+
+    with pytest.raises(ConfigError, match="another program keeps writing it"):
+        edit(file, plan, NOW)
+    assert tries == ATTEMPTS
+    assert file.read_bytes() == b"theirs %d\n" % ATTEMPTS
+    assert names(file.parent) == [file.name]
+
+
+# --- what cannot be edited --------------------------------------------------------------------
+
+
+def test_a_plan_that_fails_leaves_everything_as_it_was(file: Path) -> None:
+    def plan(_: bytes) -> bytes:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        edit(file, plan, NOW)
+    assert names(file.parent) == [file.name]
+    assert file.read_bytes() == b"theirs\n"
+
+
+@pytest.mark.parametrize("call", ["fsync", "fchmod", "open"])
+def test_a_full_or_broken_disk_leaves_the_file_as_it_was(
+    file: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    real_open = os.open
+
+    def fail(*args: object) -> int:
+        if call == "open" and not str(args[0]).endswith(".bak"):
+            return real_open(*args)  # type: ignore[arg-type]
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(f"kimiaepd.setup.config_file.os.{call}", fail)
+    with pytest.raises(ConfigError, match=r"config\.toml: cannot be edited: No space left"):
+        edit(file, add, NOW)
+    monkeypatch.undo()
+    assert names(file.parent) == [file.name]
+    assert file.read_bytes() == b"theirs\n"
+
+
+def test_a_read_only_file_is_left_alone(file: Path) -> None:
+    file.chmod(0o444)
+    with pytest.raises(ConfigError, match=r"read-only.*chmod"):
+        edit(file, add, NOW)
+    assert file.read_bytes() == b"theirs\n"
+    edit(file, lambda old: old, NOW)  # nothing to write, nothing to complain about
+
+
+def test_a_pipe_or_a_directory_in_the_files_place_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "directory").mkdir()
+    for name in ("pipe", "directory"):
+        for use in (lambda path: edit(path, add, NOW), peek):
+            with pytest.raises(ConfigError, match=f"{name}: is no regular file"):
+                use(tmp_path / name)
+
+
+def test_a_link_that_leads_to_itself_is_an_error_with_the_name(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").symlink_to("config.toml")
+    with pytest.raises(ConfigError, match=r"config\.toml: cannot be edited"):
+        edit(tmp_path / "config.toml", add, NOW)
+
+
+# --- copies -----------------------------------------------------------------------------------
+
+
+def test_the_newest_five_copies_of_ours_are_kept_and_others_are_not_touched(file: Path) -> None:
+    others = ["config.toml.bak", "config.toml.kimiaepd-mine.bak", "x.kimiaepd-20250101.bak"]
+    for name in others:
+        file.with_name(name).write_bytes(b"")
+    kept = [
+        edit(file, add, NOW + dt.timedelta(seconds=second)).backup
+        for second in range(BACKUPS_KEPT + 3)
+    ]
+    left = [name for name in names(file.parent) if name not in (*others, file.name)]
+    assert left == [backup.name for backup in kept[-BACKUPS_KEPT:] if backup]
+
+
+def test_a_copy_never_replaces_another(file: Path) -> None:
+    edit(file, add, NOW)
+    with pytest.raises(ConfigError, match="File exists"):
+        edit(file, add, NOW)
+    assert file.read_bytes() == b"theirs\nours\n"
+
+
+def test_peeking_reads_and_misses(file: Path) -> None:
+    assert peek(file) == b"theirs\n"
+    assert peek(file.with_name("none")) is None
+    assert config_file.Edited(b"a", b"a").changed is False
