@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,10 +37,12 @@ class Room:
     journal: Journal
     ledger: Ledger
 
-    async def hook(self, event: str, session: str = "s", **fields: JSON) -> bytes:
+    async def hook(
+        self, event: str, fields: Mapping[str, JSON] | None = None, *, session: str = "s"
+    ) -> bytes:
         """One hook as the vendor sends it."""
         return await self.raw(
-            json.dumps({"hook_event_name": event, "session_id": session, **fields}).encode()
+            json.dumps({"hook_event_name": event, "session_id": session, **(fields or {})}).encode()
         )
 
     async def raw(self, body: bytes, started_ns: int | None = None) -> bytes:

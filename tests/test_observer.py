@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from judge import judge
 from kimiaepd.lifecycle.machine import REPLY_SECONDS, SETTLE_SECONDS
 from kimiaepd.mapping.capture import Ceilings
 from kimiaepd.mapping.event import Capture
-from kimiaepd.mapping.json_value import JSONObject
+from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.sessions import MOST
 
 BASH: JSONObject = {
@@ -35,14 +36,14 @@ def prompt(text: str = "hello") -> JSONObject:
 
 async def test_one_session_is_a_valid_log_in_table_order(tmp_path: Path) -> None:
     with opened(tmp_path) as room:
-        await room.hook("SessionStart", source="startup", client_type="kimi_code_cli")
-        await room.hook("UserPromptSubmit", **prompt())
-        await room.hook("PreToolUse", **BASH)
-        await room.hook("PermissionRequest", **ASK)
-        await room.hook("PermissionResult", **ASK, decision="approved")
-        await room.hook("PostToolUse", **BASH, tool_output="a\nb")
+        await room.hook("SessionStart", {"source": "startup", "client_type": "kimi_code_cli"})
+        await room.hook("UserPromptSubmit", prompt())
+        await room.hook("PreToolUse", BASH)
+        await room.hook("PermissionRequest", ASK)
+        await room.hook("PermissionResult", {**ASK, "decision": "approved"})
+        await room.hook("PostToolUse", {**BASH, "tool_output": "a\nb"})
         await room.hook("Stop")
-        await room.hook("SessionEnd", reason="exit")
+        await room.hook("SessionEnd", {"reason": "exit"})
         events = room.events()
     judge(events)
     assert [event["type"] for event in events] == [
@@ -75,7 +76,7 @@ async def test_every_reply_is_zero_bytes(tmp_path: Path) -> None:
             "SessionEnd",
             "New",
         ):
-            assert await room.hook(event, **BASH) == b""
+            assert await room.hook(event, BASH) == b""
 
 
 async def test_an_events_time_is_the_start_of_its_shim_and_never_later_than_now(
@@ -136,7 +137,7 @@ async def test_an_oversized_hook_is_said_in_its_own_session_where_its_head_tells
 @pytest.mark.parametrize("session", ["../../x", ".", "x" * 5000, "a\0b", "CON", "A", "ä \ud800"])
 async def test_a_hostile_session_id_is_only_a_name(tmp_path: Path, session: str) -> None:
     with opened(tmp_path) as room:
-        await room.hook("SessionStart", session)
+        await room.hook("SessionStart", session=session)
         written = session.replace("\ud800", "\ufffd")
         (event,) = room.events(written)
     judge([event])
@@ -157,9 +158,9 @@ def test_any_bytes_cost_no_more_than_themselves(tmp_path: Path, body: bytes) -> 
 # --- waiting --------------------------------------------------------------------------------------
 
 
-async def told(room: Room, events: list[tuple[str, JSONObject]]) -> None:
+async def told(room: Room, events: Sequence[tuple[str, Mapping[str, JSON]]]) -> None:
     for event, fields in events:
-        await room.hook(event, **fields)
+        await room.hook(event, fields)
 
 
 async def test_a_failure_in_a_session_that_never_asked_holds_its_own_reply(
@@ -170,7 +171,7 @@ async def test_a_failure_in_a_session_that_never_asked_holds_its_own_reply(
             await nursery.start(room.observer.run)
             await told(room, [("UserPromptSubmit", prompt()), ("PreToolUse", BASH)])
             began = trio.current_time()
-            await room.hook("PostToolUseFailure", **FAILED)
+            await room.hook("PostToolUseFailure", FAILED)
             assert trio.current_time() - began == pytest.approx(REPLY_SECONDS)
             assert room.types()[-1] == "tool.failed"
             nursery.cancel_scope.cancel()
@@ -187,15 +188,15 @@ async def test_a_refusal_frees_the_reply_that_waits(
             freed: list[float] = []
 
             async def fail() -> None:
-                await room.hook("PostToolUseFailure", **FAILED)
+                await room.hook("PostToolUseFailure", FAILED)
                 freed.append(trio.current_time() - began)
 
             nursery.start_soon(fail)
             await trio.sleep(0.1)
-            await room.hook("PermissionRequest", **ASK)
+            await room.hook("PermissionRequest", ASK)
             await wait_all_tasks_blocked()
             assert freed == [pytest.approx(0.1)]
-            await room.hook("PermissionResult", **ASK, decision="rejected", feedback="no")
+            await room.hook("PermissionResult", {**ASK, "decision": "rejected", "feedback": "no"})
             assert room.types()[-3:] == ["attention.answered", "attention.resolved", "tool.denied"]
             assert "tool.failed" not in room.types()
             judge(room.events())
@@ -247,7 +248,7 @@ async def test_after_a_crash_the_open_run_closes_as_itself(
     if not keep_ledger:
         (tmp_path / "ledger.jsonl").unlink()
     with opened(tmp_path, epoch=2, ceilings=ceilings) as room:
-        await room.hook("PostToolUse", **BASH, tool_output="x")
+        await room.hook("PostToolUse", {**BASH, "tool_output": "x"})
         await told(room, [("Stop", {}), ("SessionEnd", {}), ("SessionEnd", {})])
         events = room.events()
     after = events[len(before) :]
@@ -276,11 +277,15 @@ async def test_what_waited_in_a_dead_daemon_is_decided_at_the_next_start(tmp_pat
     by_type = {event["type"]: event for event in events if event["epoch"] == 2}
     failure = by_type["tool.failed"]
     assert failure["cause"] == waited["x.kimi-code.session.post_tool_use_failure"]
-    assert failure["data"]["tool"] == {"name": "Bash", "call_id": "c1"}
+    assert failure["data"] == {
+        "tool": {"name": "Bash", "call_id": "c1"},
+        "error": {"type": "internal"},
+    }
     assert by_type["run.finished"]["cause"] == waited["x.kimi-code.session.stop"]
 
 
 async def test_an_ended_session_never_ends_again_over_all_epochs(tmp_path: Path) -> None:
+    types: list[JSON] = []
     for epoch in (1, 2, 3):
         with opened(tmp_path, epoch=epoch) as room:
             await told(room, [("SessionStart", {"source": "resume"}), ("SessionEnd", {})])
@@ -323,9 +328,9 @@ async def test_a_quiet_session_leaves_memory_and_comes_back_as_it_was(
 async def test_sessions_in_memory_are_bounded(tmp_path: Path) -> None:
     with opened(tmp_path) as room:
         for number in range(MOST + 20):
-            await room.hook("UserPromptSubmit", f"s{number}", **prompt())
+            await room.hook("UserPromptSubmit", prompt(), session=f"s{number}")
         assert len(room.book) == MOST
-        await room.hook("Stop", "s0")
+        await room.hook("Stop", session="s0")
         assert room.types("s0") == ["run.started", "run.finished"]
 
 
@@ -334,10 +339,10 @@ async def test_what_cannot_be_written_is_counted_and_told_of_once(tmp_path: Path
         await room.hook("SessionStart")
         with Faults() as faults:
             faults.disk_takes(0)
-            assert await room.hook("UserPromptSubmit", **prompt()) == b""
+            assert await room.hook("UserPromptSubmit", prompt()) == b""
             assert await room.hook("Stop") == b""
         assert room.book.emitter.counts.lost == 2
-        await room.hook("SessionHeartbeat", uptime_ms=1)
+        await room.hook("SessionHeartbeat", {"uptime_ms": 1})
         events = room.events()
     judge(events)
     assert [event["type"] for event in events] == [
@@ -353,23 +358,26 @@ async def test_a_session_that_beats_is_stale_when_it_misses_two_heartbeats(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     with opened(tmp_path) as room:
-        await room.hook("SessionStart", "old")
-        await room.hook("SessionHeartbeat", "new", uptime_ms=1)
+        await room.hook("SessionStart", session="old")
+        await room.hook("SessionHeartbeat", {"uptime_ms": 1}, session="new")
         for seconds, stale in ((119.0, False), (7.0, True)):
             mock_clock.jump(seconds)
             status = room.observer.status(trio.current_time())
-            found = {one["session"]: one["stale"] for one in status["sessions"]}
-            assert found == {"old": False, "new": stale}
+            assert [one.is_stale(trio.current_time()) for one in room.book] == [False, stale]
+            assert f'"stale": {str(stale).lower()}' in json.dumps(status["sessions"])
 
 
 async def test_planted_secrets_are_nowhere_on_disk(tmp_path: Path) -> None:
     secrets = ["sk-proj-AbCdEf123456GhIjKl789012", "ghp_AbCdEfGhIjKlMnOpQrStUvWxYz012345"]
     with opened(tmp_path, ceilings=Ceilings(Capture.REDACTED, {})) as room:
         command = f"deploy --key {secrets[0]} and {secrets[1]}"
-        call = {**BASH, "tool_input": {"command": command, "token": "plainlooking0value"}}
+        call: JSONObject = {
+            **BASH,
+            "tool_input": {"command": command, "token": "plainlooking0value"},
+        }
         await told(room, [("UserPromptSubmit", prompt(command)), ("PreToolUse", call)])
-        await room.hook("PermissionRequest", **{**ASK, "action": command})
-        await room.hook("PostToolUse", **call, tool_output=command)
+        await room.hook("PermissionRequest", {**ASK, "action": command})
+        await room.hook("PostToolUse", {**call, "tool_output": command})
         await room.hook("Stop")
     written = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
     assert b"deploy --key" in written
@@ -380,7 +388,7 @@ async def test_planted_secrets_are_nowhere_on_disk(tmp_path: Path) -> None:
 async def test_ids_are_ulids_and_unique(tmp_path: Path) -> None:
     with opened(tmp_path) as room:
         for _ in range(300):
-            await room.hook("SessionHeartbeat", uptime_ms=1)
+            await room.hook("SessionHeartbeat", {"uptime_ms": 1})
         ids = [str(event["id"]) for event in room.events()]
     assert len(set(ids)) == 300
     assert all(re.fullmatch(r"[0-9A-HJKMNP-TV-Z]{26}", one) for one in ids)
