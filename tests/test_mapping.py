@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kimiaepd.mapping.redaction import Redactor
 
-from kimiaepd.mapping.capture import Ceilings, gate
+from kimiaepd.mapping.capture import MAX_TEXT, Ceilings, gate
 from kimiaepd.mapping.event import Capture, Draft
 from kimiaepd.mapping.hooks import fallback_type, map_hook
 from kimiaepd.mapping.json_value import JSON, JSONObject, dump, parse
 from kimiaepd.mapping.payloads import read_payload
+from kimiaepd.mapping.redaction import Redactor
 
 REDACTOR = Redactor(home="/home/user", secret_names=frozenset(), secret_values=())
 DEFAULT = Ceilings(Capture.METADATA, {"attention": Capture.REDACTED})
@@ -144,6 +144,30 @@ def test_a_value_too_deep_keeps_its_digest_alone() -> None:
     _, data = mapped(payload, everywhere(Capture.FULL))
     assert data is not None
     assert set(data) == {"tool", "args_digest"}
+
+
+def test_a_value_of_too_many_parts_keeps_its_digest_alone() -> None:
+    payload: JSONObject = {
+        "hook_event_name": "PreToolUse", "tool_name": "T", "tool_input": {"many": [0] * 60_000},
+    }  # fmt: skip
+    _, data = mapped(payload, everywhere(Capture.FULL))
+    assert data is not None
+    assert set(data) == {"tool", "args_digest"}
+
+
+def test_what_passes_the_pipeline_is_cut_between_words_and_marked() -> None:
+    secret = "ghp_AbCdEfGhIjKlMnOpQrStUvWxYz012345"
+    text = "word " * 13_105 + secret + " the end"
+    assert len(text) > MAX_TEXT > text.index(secret)
+    _, data = mapped(ask(action=text))
+    assert data is not None
+    prompt = data["prompt"]
+    assert isinstance(prompt, str)
+    assert prompt.endswith(f"word [{len(text) - 65_525} characters more]")
+    assert "ghp_" not in prompt
+    _, data = mapped(ask(action="x" * 100_000))
+    assert data is not None
+    assert data["prompt"] == "[100000 characters more]"
 
 
 @pytest.mark.parametrize("event", ["PreToolUse", "PostToolUse", "PermissionRequest"])

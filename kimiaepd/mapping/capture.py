@@ -6,7 +6,10 @@ Rules (AEP-0001 section 8.2, AEP-0003 section 9):
 - What rides as `redacted` has passed the pipeline, also under a ceiling of `full`.
 - At `none` there is no data at all.
 - `cwd` never rides, at any depth, at any level: it names the user's machine.
-- A value nested deeper than `MAX_DEPTH` does not ride; its digest, made before, still does.
+- A value nested deeper than `MAX_DEPTH`, or of more than `MAX_NODES` parts, does not ride; its
+  digest, made before, still does.
+- Of what passes the pipeline at most `MAX_TEXT` characters a field ride, cut between words and
+  marked: the pipeline must not hold up the hooks that come after.
 
 The pipeline itself is `redaction.py`; what a field's level is, the tables in `hooks.py` say.
 """
@@ -15,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import frozen
+from attrs import define, frozen
 
 from kimiaepd.mapping.event import Capture, Draft, Field
 from kimiaepd.mapping.json_value import JSON, JSONObject
@@ -24,11 +27,25 @@ from kimiaepd.mapping.redaction import Redactor
 MAX_DEPTH = 64
 """Levels of nesting that a value of a payload may have and still ride."""
 
+MAX_NODES = 50_000
+"""Parts (values at any depth) that a value of a payload may have and still ride."""
+
+MAX_TEXT = 65_536
+"""Characters that one redacted field may have in all its strings."""
+
 NEVER_RIDES = "cwd"
 
 
-class _TooDeepError(ValueError):
+class _TooMuchError(ValueError):
     pass
+
+
+@define
+class _Allowance:
+    """What is left to one field, while it is copied."""
+
+    nodes: int
+    text: int | None
 
 
 @frozen
@@ -58,27 +75,41 @@ def gate(draft: Draft, ceiling: Capture, redactor: Redactor) -> JSONObject | Non
 def _at(field: Field, ceiling: Capture, redactor: Redactor) -> JSON:
     if field.level > ceiling:
         return field.below
+    is_redacted = field.level is Capture.REDACTED
     try:
-        value = _clean(field.value, MAX_DEPTH)
-    except _TooDeepError:
+        allowance = _Allowance(MAX_NODES, MAX_TEXT if is_redacted else None)
+        value = _copy(field.value, MAX_DEPTH, allowance)
+    except _TooMuchError:
         return None
-    return redactor.value(value) if field.level is Capture.REDACTED else value
+    return redactor.value(value) if is_redacted else value
 
 
-def _clean(value: JSON, depth: int) -> JSON:
-    """A copy without any `cwd`; scalars as they are."""
+def _copy(value: JSON, depth: int, allowance: _Allowance) -> JSON:
+    """The value without any `cwd`, as far as the allowance goes."""
+    allowance.nodes -= 1
+    if depth < 0 or allowance.nodes < 0:
+        raise _TooMuchError
     if isinstance(value, dict):
-        _spend(depth)
-        return {k: _clean(v, depth - 1) for k, v in value.items() if k != NEVER_RIDES}
+        return {
+            key: _copy(inner, depth - 1, allowance)
+            for key, inner in value.items()
+            if key != NEVER_RIDES
+        }
     if isinstance(value, list):
-        _spend(depth)
-        return [_clean(item, depth - 1) for item in value]
+        return [_copy(inner, depth - 1, allowance) for inner in value]
+    if isinstance(value, str) and allowance.text is not None:
+        return _cut(value, allowance)
     return value
 
 
-def _spend(depth: int) -> None:
-    if not depth:
-        raise _TooDeepError
+def _cut(text: str, allowance: _Allowance) -> str:
+    """The text, or its beginning up to a word's end: half a secret would look like none."""
+    left = allowance.text or 0
+    allowance.text = max(0, left - len(text))
+    if len(text) <= left:
+        return text
+    kept = "".join(text[:left].rpartition(" ")[:2])
+    return f"{kept}[{len(text) - len(kept)} characters more]"
 
 
 def _put(data: JSONObject, path: tuple[str, ...], value: JSON) -> None:
