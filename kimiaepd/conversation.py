@@ -1,0 +1,226 @@
+"""One connection's talk: read a request, let the handler answer it, hang up; count what happened.
+
+Rules (the ids are those of the project's operations rules):
+- A bad client costs one connection and one counter: garbage, half a frame, a slow reader or writer,
+  another user, a crowd (I6, I10). Nothing that a client does is an exception out of here, and only
+  the first of a kind is a line in the log.
+- Whatever goes wrong, the hook is freed: by the reply that says nothing, or by hanging up.
+- A deadline is set up only where something has to wait. Nearly every hook comes in one piece and
+  goes in one piece, and pays for none.
+- How long a call is held is the handler's business; `Peer.gone` tells it when nobody waits.
+
+The bytes are `wire.py`'s; accepting, stopping and the socket's file are `socket_server.py`'s.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+import structlog
+import trio
+from attrs import define, field
+
+from kimiaepd import __version__
+from kimiaepd.connection import PIECE_BYTES, Connection
+from kimiaepd.errors import UserError
+from kimiaepd.mapping.json_value import JSON, JSONObject, dump
+from kimiaepd.peer import Peer, peer_uid
+from kimiaepd.socket_limits import Limits
+from kimiaepd.wire import (
+    NO_REPLY,
+    Kind,
+    NeedData,
+    Oversized,
+    ProtocolError,
+    Request,
+    RequestReader,
+    encode_reply,
+)
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+HEAD_BYTES = 4 << 10
+"""How much of an oversized body the handler may see, as far as it came along with the header."""
+
+REQUESTS = ("hook", "ping", "status", "reload")
+FAILURES = (
+    "knock",  # went without a byte, as a probe does
+    "gone",  # went before it had its reply
+    "garbage",
+    "truncated",
+    "slow_read",
+    "slow_write",
+    "oversized",
+    "no_room",
+    "over_limit",
+    "foreign_user",
+    "handler_error",
+)
+_EVERYDAY = frozenset({*REQUESTS, "knock", "gone"})
+
+
+class Handler(Protocol):
+    """What answers: the daemon."""
+
+    async def hook(self, body: bytes, started_ns: int, peer: Peer) -> bytes:
+        """Take one hook; what its shim shall write out, nearly always nothing."""
+        ...
+
+    def oversized(self, head: bytes, size: int, started_ns: int) -> None:
+        """Note a hook whose body is not read; `head` is its beginning, as far as it is known."""
+        ...
+
+    def status(self) -> JSONObject:
+        """What `kimiaepd status` shows; the counters of connections are added to it."""
+        ...
+
+    async def reload(self) -> JSONObject:
+        """Read the settings again; a UserError is as good an answer as {"error": its line}."""
+        ...
+
+
+class _Refused(Exception):  # noqa: N818 - the client's error, not one of ours
+    """The talk ends here; `kind` is what is counted."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+@define(eq=False)
+class Conversations:
+    """Every connection's talk, and what they share: who is in, what is reserved, what was counted.
+
+    Attributes:
+        uid: whose hooks are taken.
+        connected: connections that are being served.
+        reserved: bytes of `Limits.large_bytes` that are taken.
+        stats: how often what happened, by `REQUESTS` and `FAILURES`.
+    """
+
+    handler: Handler
+    limits: Limits
+    uid: int = field(factory=os.geteuid)
+    connected: int = 0
+    reserved: int = 0
+    stats: dict[str, int] = field(factory=lambda: dict.fromkeys((*REQUESTS, *FAILURES), 0))
+
+    async def serve(self, connection: Connection) -> None:
+        """Serve one connection to its end; raises nothing but Cancelled."""
+        if self.connected >= self.limits.connections:
+            self._count("over_limit")
+            return
+        if not self._is_own(connection):
+            self._count("foreign_user")
+            return
+        self.connected += 1
+        try:
+            await self._talk(connection)
+        finally:
+            self.connected -= 1
+            self.reserved -= connection.reserved
+            connection.close()
+
+    def _count(self, kind: str) -> None:
+        self.stats[kind] += 1
+        if self.stats[kind] == 1 and kind not in _EVERYDAY:
+            log.warning("bad connection; more of this kind are only counted", kind=kind)
+
+    def _is_own(self, connection: Connection) -> bool:
+        try:
+            return peer_uid(connection) in (self.uid, None)
+        except OSError:
+            return False
+
+    async def _talk(self, connection: Connection) -> None:
+        try:
+            reply = await self._answer(await self._request(connection), Peer(connection))
+            await self._reply(connection, reply)
+        except _Refused as refused:
+            self._count(refused.kind)
+        except ProtocolError:
+            self._count("garbage")
+        except trio.BrokenResourceError:
+            self._count("gone")
+
+    async def _request(self, connection: Connection) -> Request | Oversized:
+        reader = RequestReader(
+            frame_bytes=self.limits.frame_bytes, header_bytes=self.limits.header_bytes
+        )
+        try:
+            said = reader.feed(connection.receive_nowait())
+        except trio.WouldBlock:
+            pass
+        else:
+            if not isinstance(said, NeedData):
+                return said
+        with trio.move_on_after(self.limits.read_seconds):
+            return await self._rest(connection, reader)
+        raise _Refused("slow_read")
+
+    async def _rest(self, connection: Connection, reader: RequestReader) -> Request | Oversized:
+        while True:
+            if reader.size is not None and reader.size > PIECE_BYTES and not connection.reserved:
+                await self._reserve(connection, reader.size)
+            data = await connection.receive_some()
+            if not data:
+                raise _Refused("knock" if reader.empty else "truncated")
+            said = reader.feed(data)
+            if not isinstance(said, NeedData):
+                return said
+
+    async def _reserve(self, connection: Connection, size: int) -> None:
+        if self.reserved + size > self.limits.large_bytes:
+            await self._reply(connection, NO_REPLY)
+            raise _Refused("no_room")
+        connection.reserved = size
+        self.reserved += size
+
+    async def _reply(self, connection: Connection, reply: bytes) -> None:
+        rest = connection.send_nowait(reply)
+        if rest:
+            with trio.move_on_after(self.limits.write_seconds) as scope:
+                await connection.send_all(rest)
+            if scope.cancelled_caught:
+                raise _Refused("slow_write")
+
+    async def _answer(self, request: Request | Oversized, peer: Peer) -> bytes:
+        """The reply's frame. A defect of ours costs this one request and a traceback in the log."""
+        if isinstance(request, Oversized):
+            if request.kind != "hook":
+                raise _Refused("garbage")
+            self._count("oversized")
+        else:
+            self._count(request.kind)
+        try:
+            return encode_reply(await self._said(request, peer))
+        except Exception as error:  # noqa: BLE001 - whatever the handler does, the client is freed
+            return self._apology(request.kind, error)
+
+    async def _said(self, request: Request | Oversized, peer: Peer) -> bytes:
+        if isinstance(request, Oversized):
+            self.handler.oversized(request.head[:HEAD_BYTES], request.size, request.started_ns)
+            return b""
+        match request.kind:
+            case "hook":
+                return await self.handler.hook(request.body, request.started_ns, peer)
+            case "ping":
+                return dump({"pid": os.getpid(), "version": __version__})
+            case "status":
+                return dump({**self.handler.status(), "connections": self._counters()})
+            case "reload":
+                return dump(await self.handler.reload())
+
+    def _apology(self, kind: Kind, error: Exception) -> bytes:
+        if isinstance(error, UserError) and kind == "reload":
+            return encode_reply(dump({"error": str(error)}))
+        self.stats["handler_error"] += 1
+        log.error("a request could not be answered", kind=kind, exc_info=error)
+        if kind == "hook":
+            return NO_REPLY
+        return encode_reply(dump({"error": f"{kind} failed; the daemon's log says why"}))
+
+    def _counters(self) -> dict[str, JSON]:
+        happened: dict[str, JSON] = {kind: times for kind, times in self.stats.items() if times}
+        return {"open": self.connected, **happened}

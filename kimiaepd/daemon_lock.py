@@ -1,0 +1,107 @@
+"""One daemon a state directory (rule I2): an advisory lock, held for life.
+
+It is taken before anything else in the directory is touched, the socket first of all. The kernel
+lets it go when the process ends, however it ends, so nothing is ever cleaned up by hand. The file
+is never unlinked: a name that comes and goes can be locked by two at once. Its pid is for people;
+whether a daemon lives is told by an answered ping alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from attrs import define
+
+from kimiaepd.errors import BusyError, ConfigError
+from kimiaepd.private_directory import create_private
+
+
+@define(eq=False)
+class DaemonLock:
+    """The right to be the daemon of a state directory, until `release` or the process's end."""
+
+    path: Path
+    _fd: int
+
+    @classmethod
+    def acquire(cls, state_dir: Path) -> Self:
+        """Take the lock, making the directory where it is missing.
+
+        The descriptor is closed on exec, so a child never keeps a dead daemon's lock.
+
+        Raises:
+            BusyError: another process has it; the line names its pid.
+            ConfigError: the directory is not private, or the file cannot be opened or locked.
+        """
+        create_private(state_dir)
+        path = state_dir / "daemon.lock"
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            fd = os.open(path, flags, 0o600)
+        except OSError as error:
+            raise ConfigError(f"cannot open {path}: {error.strerror}") from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.fchmod(fd, 0o600)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        except BlockingIOError:
+            owner = _owner(fd)
+            os.close(fd)
+            raise BusyError(
+                f"another daemon is running (pid {owner or 'unknown'}; it holds {path}); "
+                "stop it first, or use another state directory"
+            ) from None
+        except OSError as error:
+            os.close(fd)
+            raise ConfigError(f"cannot lock {path}: {error.strerror}") from error
+        return cls(path, fd)
+
+    def release(self) -> None:
+        """Let the next daemon start. The file stays."""
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, 0)
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def _owner(fd: int) -> int | None:
+    """The pid in the lock file; None where its owner does not write it within 0.2 s.
+
+    Between the owner's lock and its write the file is empty, or still has the pid of one that was
+    killed: a moment's patience gets the right one.
+    """
+    for _ in range(20):
+        digits = os.pread(fd, 20, 0).strip()
+        if digits.isdigit() and _lives(int(digits)):
+            return int(digits)
+        time.sleep(0.01)
+    return None
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
