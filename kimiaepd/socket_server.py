@@ -61,7 +61,7 @@ async def serve(
             async with trio.open_nursery() as accept_nursery:
                 listening = _Listening(endpoint, conversations, accept_nursery, connection_nursery)
                 task_status.started()
-                trouble = await listening.until(stopping or trio.Event())
+                trouble = await listening.until(trio.Event() if stopping is None else stopping)
                 endpoint.unlink_if_mine()
                 accept_nursery.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
             endpoint.close()
