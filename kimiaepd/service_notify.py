@@ -26,5 +26,5 @@ def notify(environ: Mapping[str, str], word: bytes) -> None:
         contextlib.suppress(OSError),
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender,
     ):
-        sender.setblocking(False)  # noqa: FBT003 - the standard library's own signature
+        sender.setblocking(False)
         sender.sendto(word, address)

@@ -19,13 +19,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from attrs import define, field
+from attrs import define
 
 from kimiaepd import paths, shim
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.setup.command import OBSERVED, Command
-
-READY_SECONDS = 20.0
 
 
 @define
@@ -41,7 +39,6 @@ class Live:
     home: Path
     environ: dict[str, str]
     process: subprocess.Popen[str] | None = None
-    errors: list[str] = field(factory=list)
 
     @property
     def where(self) -> paths.Paths:
@@ -56,13 +53,10 @@ class Live:
     def start(self, *arguments: str) -> str:
         """Start the daemon; gives back its ready line."""
         command = [sys.executable, "-m", "kimiaepd", *(arguments or ("run",))]
-        self.process = subprocess.Popen(
-            command,
-            env=self.environ,
-            stdout=subprocess.PIPE,
-            stderr=(self.home / "stderr").open("a"),
-            text=True,
-        )
+        with (self.home / "stderr").open("a") as stderr:
+            self.process = subprocess.Popen(
+                command, env=self.environ, stdout=subprocess.PIPE, stderr=stderr, text=True
+            )
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if "ready" in line:
@@ -88,19 +82,23 @@ class Live:
         """SIGTERM; gives back the exit status."""
         return self._end(signal.SIGTERM, timeout)
 
-    def _end(self, number: signal.Signals, timeout: float = 10.0) -> int:
+    def wait(self, timeout: float = 10.0) -> int:
+        """Wait for the daemon's end; gives back its exit status."""
         process, self.process = self.process, None
         assert process is not None
-        process.send_signal(number)
-        try:
-            status = process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
         assert process.stdout is not None
-        process.stdout.close()
-        return status
+        with process.stdout:
+            try:
+                return process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                raise
+
+    def _end(self, number: signal.Signals, timeout: float = 10.0) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.wait(timeout)
 
     def ask(self, payload: Mapping[str, JSON], *, timeout: float = 5.0) -> bytes:
         """One hook over the socket; the whole answer of the daemon."""

@@ -9,6 +9,7 @@ Rules:
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import click
@@ -71,7 +72,7 @@ def main() -> None:
         _fail(str(error), error.status)
     except BrokenPipeError:
         # Whoever read our output has gone; Python must not complain about it at exit.
-        sys.stdout = None  # type: ignore[assignment]
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
 
 

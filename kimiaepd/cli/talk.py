@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 from functools import partial
+from pathlib import Path
 
 import click
 import trio
 
-from kimiaepd import paths
 from kimiaepd import settings as settings_room
 from kimiaepd.client import request
 from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.wire import Kind
 
 _TIMEOUT = click.option(
     "--timeout",
@@ -50,11 +51,11 @@ def status(timeout: float, as_json: bool) -> None:
         click.echo(f"{name:<9}{text}")
 
 
-def _ask(kind: str, timeout: float) -> JSONObject:
+def _ask(kind: Kind, timeout: float) -> JSONObject:
     return trio.run(partial(request, _socket(), kind, timeout=timeout))
 
 
-def _socket() -> paths.Path:
+def _socket() -> Path:
     return settings_room.load(os.environ).paths.socket
 
 
