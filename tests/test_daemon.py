@@ -247,10 +247,10 @@ def test_sighup_takes_new_capture_settings_and_opens_the_logs_again(live: Live) 
     while "reloaded" not in (live.home / "stderr").read_text():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    live.ask(PROMPT)
+    live.ask({**PROMPT, "prompt": "and on"})
     events = live.events("s")
     assert events[-1]["capture"] == "redacted"
-    assert events[-1]["data"] == {"trigger": "user", "prompt": "hello"}
+    assert events[-1]["data"] == {"trigger": "user", "prompt": "and on"}
 
 
 def test_a_reload_with_a_bad_file_keeps_what_was(live: Live) -> None:
