@@ -5,7 +5,8 @@ Rules:
   the id of its attention.requested, and the run of its request.
 - The request's `cause` is its tool.requested. A result is attention.answered (`cause` the request),
   then attention.resolved (`cause` the answer); a cancelled one is resolved as dismissed alone.
-- What is never answered is dismissed when what it belongs to ends.
+- What is never answered is dismissed when what it belongs to ends, or when it is the oldest of too
+  many.
 
 The gate's own asks are not here: they end by rules of their own.
 """
@@ -51,11 +52,11 @@ def open_ask(state: State, payload: HookPayload) -> Ask | None:
 def request(state: State, emit: Emit, hook: Hook) -> Ask:
     """Log attention.requested and keep the ask open."""
     payload = hook.payload
+    if len(state.asks) >= OPEN_ASKS:
+        dismiss(state, emit, hook, [next(iter(state.asks.values()))])
     call = find(state, payload.tool_call_id)
     run = call.run if call else state.run.id if state.run else None
     requested = emit(hook.draft, hook, run=run, cause=call.requested if call else None)
-    if call:
-        call.asked = True
     ask = Ask(
         key=key_of(payload) or requested,
         requested=requested,
@@ -65,7 +66,7 @@ def request(state: State, emit: Emit, hook: Hook) -> Ask:
         print=fingerprint(payload),
         at=hook.at,
     )
-    remember(state.asks, ask.key, ask, OPEN_ASKS)
+    state.asks[ask.key] = ask
     return ask
 
 
@@ -100,8 +101,8 @@ def of_main_agent(state: State) -> list[Ask]:
     ]
 
 
-def of_run(state: State, run: str) -> list[Ask]:
-    """The open asks of one run."""
+def of_run(state: State, run: str | None) -> list[Ask]:
+    """The open asks of one run; of none, where `run` is None."""
     return [ask for ask in state.asks.values() if ask.run == run]
 
 

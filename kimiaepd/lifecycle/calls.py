@@ -129,9 +129,14 @@ def close(state: State, call: Call, payload: HookPayload) -> None:
     remember(state.past_calls, call.id, call, PAST)
 
 
-def run_ended(state: State, run: str, *, abandoned: bool) -> None:
-    """The run is over: its calls leave with it, without a terminal."""
+def run_ended(state: State, run: str | None, *, abandoned: bool) -> None:
+    """The run is over: its calls leave with it, without a terminal.
+
+    `run` is None for a turn that had none, and `abandoned` whether nobody will be asked any more
+    about the calls that were in it.
+    """
     for call in [call for call in state.calls.values() if call.run == run]:
-        call.abandoned = abandoned
         del state.calls[call.id]
         remember(state.past_calls, call.id, call, PAST)
+    for call in state.past_calls.values():
+        call.abandoned = call.abandoned or (abandoned and call.run == run)

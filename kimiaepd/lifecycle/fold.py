@@ -13,7 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kimiaepd.lifecycle import calls, subagents
-from kimiaepd.lifecycle.state import OPEN_ASKS, OPEN_CALLS, PAST, Ask, Call, Run, State, remember
+from kimiaepd.lifecycle.state import (
+    OPEN_ASKS,
+    OPEN_CALLS,
+    PAST,
+    Ask,
+    Call,
+    Run,
+    State,
+    remember,
+    short,
+)
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.mapping.payloads import HookPayload
 
@@ -47,14 +57,17 @@ def _run_ended(state: State, event: JSONObject) -> None:
     run = _word(event.get("run"))
     if state.run and state.run.id == run:
         state.run = None
-        calls.run_ended(state, run, abandoned=False)
+        by_a_person = _member(event, "by") == "user"
+        calls.run_ended(state, run, abandoned=by_a_person)
         subagents.run_ended(state.subagents)
 
 
 def _tool_requested(state: State, event: JSONObject) -> None:
     call_id, name = _tool(event)
     key = call_id or _word(event.get("id"))
-    call = Call(key, name, "", _word(event.get("id")), _word(event.get("run")) or None)
+    print_ = f"{name}/{_word(_member(event, 'args_digest'))}"
+    call = Call(key, name, print_, _word(event.get("id")), _word(event.get("run")) or None)
+    state.past_calls.pop(key, None)
     remember(state.calls, key, call, OPEN_CALLS)
 
 
@@ -70,12 +83,16 @@ def _caused_by(state: State, event: JSONObject) -> Call | None:
     return next((call for call in state.calls.values() if call.requested == cause), None)
 
 
-def _tool(event: JSONObject) -> tuple[str, str]:
+def _member(event: JSONObject, name: str) -> JSON:
     data = event.get("data")
-    tool = data.get("tool") if isinstance(data, dict) else None
+    return data.get(name) if isinstance(data, dict) else None
+
+
+def _tool(event: JSONObject) -> tuple[str, str]:
+    tool = _member(event, "tool")
     if not isinstance(tool, dict):
-        return "", _word(event.get("subject"))
-    return _word(tool.get("call_id")), _word(tool.get("name"))
+        return "", short(_word(event.get("subject")))
+    return short(_word(tool.get("call_id"))), short(_word(tool.get("name")))
 
 
 def _asked(state: State, event: JSONObject) -> None:
@@ -83,8 +100,6 @@ def _asked(state: State, event: JSONObject) -> None:
     requested = _word(event.get("id"))
     key = call.id if call else requested
     state.asked_ever = True
-    if call:
-        call.asked = True
     ask = Ask(key, requested, call.id if call else None, _word(event.get("run")) or None)
     remember(state.asks, key, ask, OPEN_ASKS)
 

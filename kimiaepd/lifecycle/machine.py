@@ -6,11 +6,12 @@ Rules:
   it stays degraded nothing is added.
 - What waits: a Stop while a background subagent runs (it may be the subagent's); a
   PostToolUseFailure that may be a refused approval; a PermissionResult before its request; a
-  SessionEnd before its run's own terminal. Each at most `SETTLE_SECONDS`.
+  SessionEnd before its run's own terminal. Each at most `SETTLE_SECONDS`; but a failure whose
+  refusal has come waits as long as that one does for its request.
 - The one exception: in a session that has never asked for anything, a failure is not logged first.
   The hook's own reply waits instead, at most `REPLY_SECONDS`.
 - Every boundary (prompt, Stop that ends a run, failure, interrupt, end) settles what waits before
-  its own event, as the run's own.
+  its own event, as the run's own. Where the end itself waits, so does the rest, each its own time.
 - What came twice is counted and dropped where that can be told (an id, or the same bytes within
   `TWICE_NS`); else it degrades. A second terminal is never logged.
 
@@ -22,9 +23,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
+from attrs import evolve
+
 from kimiaepd.lifecycle import asks, calls, runs, subagents, waits
 from kimiaepd.lifecycle.calls import Standing
-from kimiaepd.lifecycle.state import WAITING, Ask, Call, Emit, Hook, State, Wait, WaitKind
+from kimiaepd.lifecycle.state import Ask, Emit, Hook, State, Wait, WaitKind, with_short_names
 from kimiaepd.mapping.hooks import fallback
 
 SETTLE_SECONDS = 2.0
@@ -52,6 +55,8 @@ class Machine:
 
     def hook(self, hook: Hook) -> Wait | None:
         """Take one hook in; a `Wait` where its reply must wait for what is decided."""
+        self.tick(hook.at)  # a deadline holds also where the caller's clock is late
+        hook = with_short_names(hook)
         handler = self._HANDLERS.get(hook.payload.event)
         if handler is None:
             self._log(hook)
@@ -81,16 +86,17 @@ class Machine:
         self._log(hook)
 
     def _session_end(self, hook: Hook) -> None:
-        self._settle_all(_EVERYTHING)
-        if self.state.run:
+        if waits.first(self.state, (WaitKind.END,)):
+            self._degrade(hook)
+        elif self.state.run and not waits.first(self.state, (WaitKind.STOP,)):
             self._wait(WaitKind.END, hook)
         else:
             self._end_session(hook, logged=None)
 
     def _end_session(self, hook: Hook, *, logged: str | None) -> None:
-        self._settle_all(_BEFORE_A_TERMINAL)
         state = self.state
         asks.dismiss(state, self._emit, hook, list(state.asks.values()))
+        self._settle_all(_BEFORE_A_TERMINAL)
         runs.drain(state, self._emit, hook)
         state.subagents.background = 0
         if not state.ended:
@@ -102,38 +108,40 @@ class Machine:
     # --- runs ---
 
     def _prompt(self, hook: Hook) -> None:
+        if self._is_twice(hook):
+            return
         if hook.payload.is_steer:
             self._log(hook)
-        elif not self._is_twice(hook):
+        else:
             self._settle_all(_EVERYTHING)
             runs.drain(self.state, self._emit, hook)
             runs.open_run(self.state, self._emit, hook, self._new_run_id())
 
     def _stop(self, hook: Hook) -> None:
         state = self.state
-        if state.run is None or subagents.working(state.subagents):
+        if subagents.working(state.subagents):
             self._degrade(hook)
-        elif state.subagents.background:
+        elif not state.subagents.background:
+            self._end_turn(hook, asks.of_main_agent)
+        elif state.run:
             self._wait(WaitKind.STOP, hook)
         else:
-            self._close_run(hook, asks.of_main_agent)
+            self._degrade(hook)
 
     def _stop_failure(self, hook: Hook) -> None:
         if subagents.working(self.state.subagents):
             self._degrade(hook)
             subagents.failed(self.state.subagents)
             return
-        self._end_run_now(hook, lambda _: [])
+        self._end_turn(hook, lambda _: [])
 
     def _interrupt(self, hook: Hook) -> None:
-        self._end_run_now(hook, lambda state: asks.of_run(state, state.run.id) if state.run else [])
+        self._end_turn(hook, lambda s: asks.of_run(s, s.run.id if s.run else None))
 
-    def _end_run_now(self, hook: Hook, dismissing: Callable[[State], list[Ask]]) -> None:
+    def _end_turn(self, hook: Hook, dismissing: Callable[[State], list[Ask]]) -> None:
+        """The hook is the main agent's: a Stop that still waits was the run's own before it."""
         self._settle_all((WaitKind.STOP,))
-        if self.state.run is None:
-            self._degrade(hook)
-        else:
-            self._close_run(hook, dismissing)
+        self._close_run(hook, dismissing)
 
     def _close_run(
         self,
@@ -196,15 +204,15 @@ class Machine:
         wait: Wait | None = None
         if self._is_first_end(hook):
             call = calls.find(self.state, payload.tool_call_id)
-            if call and call.requested and call.decision is None:
-                wait = self._wait_for_result(hook, call)
+            if call and call.requested and not call.decided:
+                wait = self._wait_for_result(hook)
             else:
                 calls.end(self.state, self._emit, hook)
         self._call_ended(hook)
         return wait
 
-    def _wait_for_result(self, hook: Hook, call: Call) -> Wait | None:
-        if call.asked or self.state.asked_ever:
+    def _wait_for_result(self, hook: Hook) -> Wait | None:
+        if self.state.asked_ever:
             self._wait(WaitKind.FAILURE, hook)
             return None
         return self._keep(Wait(WaitKind.FAILURE, hook, hook.at + REPLY_SECONDS))
@@ -256,32 +264,44 @@ class Machine:
             self._answer(hook, ask, cause=None)
         elif key and key in state.past_asks:
             self._repeated(hook, same=state.past_asks[key] == payload.decision)
-        elif waits.result_of(self.state, key):
-            self.duplicates += 1
+        elif earlier := waits.result_of(state, key):
+            self._repeated(hook, same=earlier.hook.payload.decision == payload.decision)
         elif key:
-            self._wait(WaitKind.RESULT, hook)
+            self._wait_for_request(hook)
         else:
             self._degrade(hook)
 
+    def _wait_for_request(self, hook: Hook) -> None:
+        """A result overtook its request; a failure of the call has then waited long enough.
+
+        But where it is a refusal, it takes its request to make a denial of the failure.
+        """
+        self._wait(WaitKind.RESULT, hook)
+        if hook.payload.decision != "rejected":
+            self._decided(hook)
+        elif failure := waits.failure_of(self.state, hook.payload.tool_call_id):
+            failure.until = hook.at + SETTLE_SECONDS
+
     def _answer(self, hook: Hook, ask: Ask, *, cause: str | None) -> None:
+        if hook.payload.tool_call_id is None:
+            hook = evolve(hook, payload=evolve(hook.payload, tool_call_id=ask.call_id))
         answered = asks.answer(self.state, self._emit, hook, ask, cause)
-        self._decided(hook)
         if hook.payload.decision == "rejected":
             self._deny(hook, answered)
-        elif failure := waits.failure_of(self.state, hook.payload.tool_call_id):
-            self._settle(failure)
+        self._decided(hook)
 
     def _no_answer(self, hook: Hook) -> None:
         """A decision that is none (an error of the vendor's own gate): the failure stands."""
         call = calls.find(self.state, hook.payload.tool_call_id)
         self._log(hook, call.run if call else None)
         self._decided(hook)
-        if failure := waits.failure_of(self.state, hook.payload.tool_call_id):
-            self._settle(failure)
 
     def _decided(self, hook: Hook) -> None:
+        """Nothing more comes of the call's approval: a failure that still waits is one."""
         if call := calls.find(self.state, hook.payload.tool_call_id):
-            call.decision = hook.payload.decision or "error"
+            call.decided = True
+        if failure := waits.failure_of(self.state, hook.payload.tool_call_id):
+            self._settle(failure)
 
     def _deny(self, hook: Hook, answered: str) -> None:
         failure = waits.failure_of(self.state, hook.payload.tool_call_id)
@@ -301,11 +321,12 @@ class Machine:
         logged = self._degrade(hook)
         self._keep(Wait(kind, hook, hook.at + SETTLE_SECONDS, logged))
 
-    def _keep(self, wait: Wait) -> Wait:
+    def _keep(self, wait: Wait) -> Wait | None:
+        """Let a hook wait, at the cost of the oldest where too many do; None if it is decided."""
         waits.keep(self.state, wait)
-        if len(self.state.waits) > WAITING:
+        while waits.too_many(self.state):
             self._settle(self.state.waits[0])
-        return wait
+        return wait if wait in self.state.waits else None
 
     def _settle_all(self, kinds: tuple[WaitKind, ...]) -> None:
         while wait := waits.first(self.state, kinds):
@@ -318,6 +339,8 @@ class Machine:
             calls.end(self.state, self._emit, wait.hook, cause=wait.logged)
         elif wait.kind is WaitKind.STOP and self.state.run:
             self._close_run(wait.hook, asks.of_main_agent, cause=wait.logged)
+        elif wait.kind is WaitKind.RESULT:
+            self._decided(wait.hook)
         elif wait.kind is WaitKind.END:
             self._end_session(wait.hook, logged=wait.logged)
 
@@ -327,7 +350,7 @@ class Machine:
         if failure and failure.logged is None:
             failure.logged = calls.degrade(self.state, self._emit, failure.hook)
             failure.until = failure.hook.at + SETTLE_SECONDS
-            failure.on_done()
+            waits.free(failure)
 
     # --- logging ---
 

@@ -59,6 +59,7 @@ class _Kept:
     asks: list[Ask] = field(factory=list)
     past_asks: dict[str, str] = field(factory=dict)
     delegating: list[str] = field(factory=list)
+    begun: int = 0
     stopped: int = 0
     background: int = 0
     waits: list[_KeptWait] = field(factory=list)
@@ -75,6 +76,7 @@ def to_record(state: State) -> JSONObject:
         "asks": [_members(ask) for ask in state.asks.values()],
         "past_asks": dict(list(state.past_asks.items())[-PAST_KEPT:]),
         "delegating": list(state.subagents.delegating),
+        "begun": state.subagents.begun,
         "stopped": state.subagents.stopped,
         "background": state.subagents.background,
         "waits": [_wait(wait) for wait in state.waits if wait.logged],
@@ -96,7 +98,7 @@ def from_record(record: JSONObject) -> State:
         past_calls={call.id: call for call in kept.past_calls},
         asks={ask.key: ask for ask in kept.asks},
         past_asks=kept.past_asks,
-        subagents=Subagents(kept.delegating, kept.stopped, [], kept.background),
+        subagents=Subagents(kept.delegating, kept.begun, kept.stopped, [], kept.background),
         waits=[wait.wait() for wait in kept.waits],
     )
 

@@ -5,6 +5,8 @@ Rules:
   run.started; what is still open at the next prompt or at the end of the session drains as
   run.cancelled.
 - Before a run's terminal the asks that end with it are dismissed; after it, its calls are gone.
+- A turn that background work starts has no run. Its end is only a degraded Stop, StopFailure or
+  Interrupt, but what was open in it ends just so.
 - The vendor's `turn_id` is never a run's id.
 
 Who may close a run, and when, `machine.py` decides.
@@ -39,23 +41,32 @@ def open_run(state: State, emit: Emit, hook: Hook, run_id: str) -> None:
 def close(
     state: State, emit: Emit, hook: Hook, *, dismissing: list[Ask], cause: str | None = None
 ) -> None:
-    """Log the terminal that the hook's draft is, if a run is open.
+    """Log the terminal that the hook's draft is; degraded where no run is open.
 
     `dismissing` are the asks that end with the run; `cause` is the event that this one decides, the
     run's start where None.
     """
     run = state.run
-    if run is None:
-        return
     asks.dismiss(state, emit, hook, dismissing)
-    draft = with_fact(hook.draft, "duration_ms", milliseconds(run.at, hook.at))
-    emit(draft, hook, run=run.id, cause=cause or run.started)
-    state.run = None
-    calls.run_ended(state, run.id, abandoned=hook.payload.event in _ABANDONING)
-    subagents.run_ended(state.subagents)
+    if run is None:
+        calls.degrade(state, emit, hook)
+    else:
+        draft = with_fact(hook.draft, "duration_ms", milliseconds(run.at, hook.at))
+        emit(draft, hook, run=run.id, cause=cause or run.started)
+    _turn_is_over(state, hook)
 
 
 def drain(state: State, emit: Emit, hook: Hook) -> None:
     """Cancel the run that is still open, if one is, because the hook begins or ends more."""
-    cancelled = evolve(hook, draft=_CANCELLED)
-    close(state, emit, cancelled, dismissing=asks.of_main_agent(state))
+    if state.run is None:
+        _turn_is_over(state, hook)
+    else:
+        cancelled = evolve(hook, draft=_CANCELLED)
+        close(state, emit, cancelled, dismissing=asks.of_main_agent(state))
+
+
+def _turn_is_over(state: State, hook: Hook) -> None:
+    run = state.run.id if state.run else None
+    state.run = None
+    calls.run_ended(state, run, abandoned=hook.payload.event in _ABANDONING)
+    subagents.run_ended(state.subagents)

@@ -1,9 +1,10 @@
 """What is open in one session: its run, its calls, its asks, and the hooks that wait.
 
 Rules:
-- Everything here is bounded: `OPEN_CALLS`, `OPEN_ASKS`, `PAST`, `WAITING` entries at most, the
-  oldest forgotten first. An entry is under 1 kB, so a session is under 1 MB at its worst and a few
-  kB as a rule.
+- Everything here is bounded: `OPEN_CALLS`, `OPEN_ASKS`, twice `PAST` and `WAITING` entries at
+  most, the oldest forgotten first; ids and names of `LONGEST` characters; `WAITING_CHARACTERS` of
+  text in what waits. An entry is under 2 kB, so a session is under 4 MB at its worst and a few kB
+  as a rule.
 - It holds no content: ids, names, digests, flags and moments; a hook that waits keeps its draft.
 
 What the parts mean is in the rooms beside this one; how a state is kept on disk is `record.py`'s.
@@ -15,8 +16,9 @@ import enum
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
+from kimiaepd.mapping.digest import digest
 from kimiaepd.mapping.event import Capture, Draft, Field
 from kimiaepd.mapping.json_value import JSON
 from kimiaepd.mapping.payloads import HookPayload
@@ -25,6 +27,8 @@ OPEN_CALLS = 512
 OPEN_ASKS = 256
 PAST = 256
 WAITING = 64
+WAITING_CHARACTERS = 1_000_000
+LONGEST = 256
 
 
 @frozen
@@ -81,7 +85,7 @@ class Call:
         print: equal for two requests of the same tool with the same input.
         requested: the id of its tool.requested; None where none was seen.
         run: the run that it belongs to.
-        decision: what the vendor's approval of it came to, once that is known.
+        decided: whether the vendor's approval of it has come to something.
         terminal: the hook that ended it, once it has ended.
         abandoned: whether its run was interrupted, or ended with its session, before it ended.
     """
@@ -92,8 +96,7 @@ class Call:
     requested: str | None = None
     run: str | None = None
     at: float | None = None
-    asked: bool = False
-    decision: str | None = None
+    decided: bool = False
     terminal: str | None = None
     abandoned: bool = False
 
@@ -134,7 +137,7 @@ class Wait:
         logged: the id of the event under which it is in the log meanwhile; None where the hook's
             own reply waits instead.
         until: when it is decided at the latest, in monotonic seconds.
-        on_done: called once, when it is decided.
+        on_done: called once, when its reply need not wait any more.
     """
 
     kind: WaitKind
@@ -146,9 +149,18 @@ class Wait:
 
 @define
 class Subagents:
-    """What is known of subagents at work; `subagents.py` has the rules."""
+    """What is known of subagents at work; `subagents.py` has the rules.
+
+    Attributes:
+        delegating: the ids of the calls that delegate and have not ended by name.
+        begun: SubagentStarts that belong to such calls, and whose SubagentStop has not come.
+        stopped: how many of the calls have ended without a name.
+        late: until when a SubagentStop may still be that of a call that ended by name.
+        background: subagents at work in the background.
+    """
 
     delegating: list[str] = field(factory=list)
+    begun: int = 0
     stopped: int = 0
     late: list[float] = field(factory=list)
     background: int = 0
@@ -173,6 +185,24 @@ class State:
     def is_open(self) -> bool:
         """Whether something has begun that has not ended."""
         return bool(self.run or self.calls or self.asks or self.waits)
+
+
+def short(name: str) -> str:
+    """An id or a name that a state can keep: what is longer is cut, and told apart by a digest."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 33]}~{digest(name)}"
+
+
+def with_short_names(hook: Hook) -> Hook:
+    """The hook with names that a state can keep, as the vendor's are; its draft is as it was."""
+    given = hook.payload
+    named = (given.tool_name, given.tool_call_id, given.id, given.agent_id)
+    if all(len(word) <= LONGEST for word in named if word):
+        return hook
+    tool_name, tool_call_id, ask_id, agent_id = (word and short(word) for word in named)
+    payload = evolve(
+        given, tool_name=tool_name, tool_call_id=tool_call_id, id=ask_id, agent_id=agent_id
+    )
+    return evolve(hook, payload=payload)
 
 
 _V = TypeVar("_V")

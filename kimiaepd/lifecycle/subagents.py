@@ -9,8 +9,9 @@ Rules (behaviour observed on 0.28.0 to 2.1.0):
 
 Parallel delegating calls end twice each, once by name (PostToolUse) and once without one
 (SubagentStop), in either order. So a nameless end is held against the count, and a named one takes
-it back: two calls, of which one ended in both ways, leave one open. A SubagentStop that comes up to
-`LATE_SECONDS` after its call's own end is that call's, not another's.
+it back: two calls, of which one ended in both ways, leave one open. Where a subagent began, its
+SubagentStop may come up to `LATE_SECONDS` after its call's own end: it is that call's, and ends or
+discounts no other.
 
 Known limit: 0.28.0's background subagents can fire Stop twice.
 """
@@ -50,29 +51,34 @@ def call_ended(state: Subagents, call_id: str, now: float) -> None:
     state.delegating.remove(call_id)
     if state.stopped:
         state.stopped -= 1
-    else:
+    elif state.begun:
+        state.begun -= 1
         state.late.append(now + LATE_SECONDS)
 
 
 def failed(state: Subagents) -> None:
     """A StopFailure was taken as the subagent's: its call is over."""
     state.stopped += 1
+    state.begun = max(0, state.begun - 1)
 
 
 def started(state: Subagents) -> None:
     """SubagentStart: a delegating call's own, or one more in the background."""
-    if not working(state):
+    if working(state):
+        state.begun += 1
+    else:
         state.background += 1
 
 
 def stopped(state: Subagents, now: float) -> bool:
     """SubagentStop; True where it was one in the background (or nobody's that we know)."""
-    state.late = [until for until in state.late if until >= now]
+    state.late = [until for until in state.late if until > now]
     if state.late:
         state.late.pop(0)
         return False
     if working(state):
         state.stopped += 1
+        state.begun = max(0, state.begun - 1)
         return False
     state.background = max(0, state.background - 1)
     return True
@@ -81,4 +87,4 @@ def stopped(state: Subagents, now: float) -> bool:
 def run_ended(state: Subagents) -> None:
     """The run is over, and with it every delegating call in it."""
     state.delegating.clear()
-    state.stopped = 0
+    state.begun = state.stopped = 0

@@ -10,23 +10,49 @@ from collections.abc import Callable
 from attrs import evolve
 
 from kimiaepd.lifecycle.asks import key_of
-from kimiaepd.lifecycle.state import Hook, State, Wait, WaitKind
-from kimiaepd.mapping.payloads import ABSENT
+from kimiaepd.lifecycle.state import WAITING, WAITING_CHARACTERS, Hook, State, Wait, WaitKind
+from kimiaepd.mapping.payloads import HookPayload
 
 
 def keep(state: State, wait: Wait) -> None:
-    """Let one more hook wait, without what is large in it and not needed any more."""
-    payload = evolve(
-        wait.hook.payload, tool_input=ABSENT, tool_output=ABSENT, display=ABSENT, prompt=None
+    """Let one more hook wait: its draft, and of its payload what the decision needs."""
+    given = wait.hook.payload
+    payload = HookPayload(
+        event=given.event,
+        session=given.session,
+        tool_name=given.tool_name,
+        tool_call_id=given.tool_call_id,
+        id=given.id,
+        decision=given.decision,
+        error=evolve(given.error, message=None),
+        reason=given.reason,
     )
-    wait.hook = evolve(wait.hook, payload=payload)
+    wait.hook = evolve(wait.hook, payload=payload, print="")
     state.waits.append(wait)
+
+
+def too_many(state: State) -> bool:
+    """Whether more waits than may, by number or by the text in their drafts."""
+    if len(state.waits) > WAITING:
+        return True
+    values = (member.value for wait in state.waits for member in wait.hook.draft.fields)
+    return sum(len(value) for value in values if isinstance(value, str)) > WAITING_CHARACTERS
 
 
 def forget(state: State, wait: Wait) -> None:
     """The hook waits no more; whoever waits for it goes on."""
     state.waits.remove(wait)
-    wait.on_done()
+    free(wait)
+
+
+def free(wait: Wait) -> None:
+    """Let the hook's own reply go, once."""
+    done, wait.on_done = wait.on_done, _nothing
+    done()
+
+
+def _nothing() -> None:
+    pass
 
 
 def first(state: State, kinds: tuple[WaitKind, ...]) -> Wait | None:
