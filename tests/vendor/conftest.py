@@ -6,6 +6,7 @@ cannot give what it needs (CI forbids skips).
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 
@@ -16,7 +17,8 @@ from vendor.kimi import Kimi
 from vendor.place import Place, plain_config, scratch_place
 from vendor.provider import Provider
 
-VERSIONS = ("0.28.0", "2.1.0")
+VERSIONS = os.environ.get("KIMIAEPD_TEST_KIMI", "0.28.0 2.1.0").split()
+"""The oldest release that hooks were tried with and the newest; the variable names others."""
 
 
 @pytest.fixture(scope="session", params=VERSIONS)
@@ -43,7 +45,7 @@ def provider() -> Iterator[Provider]:
 
 
 @pytest.fixture(scope="module")
-def place(kimi: Kimi) -> Iterator[Place]:  # noqa: ARG001 - so that each version has its own
+def place(kimi: Kimi) -> Iterator[Place]:
     """A scratch user, one for each version and test file."""
     with scratch_place() as made:
         yield made

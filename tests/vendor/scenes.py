@@ -105,9 +105,10 @@ def reply_to(conversation: JSONObject) -> tuple[str, Step]:
 
 
 def _scene(text: str) -> str | None:
-    found = SCENE.search(text)
     # A reminder is the CLI's own message; it could quote a prompt.
-    return found[1] if found and not text.startswith("<system-reminder>") else None
+    named = [] if text.startswith("<system-reminder>") else SCENE.findall(text)
+    # 0.28.0 puts a prompt that was interrupted and the next one into one message.
+    return named[-1] if named else None
 
 
 def _text(content: JSON) -> str:

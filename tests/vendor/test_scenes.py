@@ -42,6 +42,12 @@ def test_the_last_prompt_chooses_the_scene_and_the_clis_reminders_do_not() -> No
     assert reply_to(talk) == ("call_rm_2_0", Use("Bash", {"command": "rm -rf build"}))
 
 
+def test_of_an_interrupted_prompt_and_the_next_in_one_message_the_next_counts() -> None:
+    talk = conversation(("user", "mock:slow go\n\nmock:plain go"))
+
+    assert reply_to(talk)[1] == Say("Prompt 1 is done.")
+
+
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_reply_depends_on_the_conversation_alone(scene: str) -> None:
     def said() -> list[bytes]:
