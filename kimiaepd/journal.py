@@ -114,6 +114,8 @@ class Journal(LogReader):
     _retention: Retention = field(init=False)
     _stats: JournalStats = field(factory=JournalStats, init=False)
     _gaps: dict[str, int] = field(factory=dict, init=False)
+    _written: set[str] = field(factory=set, init=False)
+    """The stems of all sessions that have a file: a new one is known without a look at the disk."""
 
     def __attrs_post_init__(self) -> None:
         policy = self.policy
@@ -150,6 +152,7 @@ class Journal(LogReader):
         try:
             for stem in stems_in(directory):
                 journal._logs.mend(stem)
+                journal._written.add(stem)
         except OSError as error:
             journal.close()
             raise ConfigError(f"{directory}: cannot be read: {error.strerror}") from None
@@ -196,6 +199,7 @@ class Journal(LogReader):
         except FileNotFoundError:
             self.reopen()  # somebody removed the directory under our feet
             log = self._logs.of(session)
+        self._written.add(log.stem)
         if log.size + len(line) > log.limit and log.size and not self._syncer.is_busy(log.name):
             log = self._logs.rotate(log)
         try:
@@ -272,11 +276,20 @@ class Journal(LogReader):
 
     def _remove(self, footprint: Footprint) -> None:
         self._logs.close(footprint.stem)
+        self._written.discard(footprint.stem)
         for name in footprint.files:
             (self.directory / name).unlink(missing_ok=True)
             self._syncer.removed(name)
         self._stats.removed += 1
         _LOG.info("log.removed", stem=footprint.stem, bytes=footprint.size)
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def last_position(self, session: str) -> Position | None:
+        """Where the session's last event stands; None where it has none, or none can be read."""
+        if stem_of(session) not in self._written:
+            return None
+        return super().last_position(session)
 
     # --- opening and closing ---------------------------------------------------------------------
 
