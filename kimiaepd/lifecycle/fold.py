@@ -4,7 +4,8 @@ Rules:
 - It needs nothing but types, runs, ids and causes, which every capture level keeps; with `data` it
   also knows which call is which. So after the loss of every record a run still closes as itself and
   no terminal comes twice.
-- An ask found here is known by its call's id, or by its own: the approval's id is in no event.
+- An ask found here is known by its call's id, or by its own where its call has another: the
+  approval's id is in no event.
 - Lines are the daemon's own; what cannot be read was counted by whoever read it.
 """
 
@@ -98,7 +99,7 @@ def _tool(event: JSONObject) -> tuple[str, str]:
 def _asked(state: State, event: JSONObject) -> None:
     call = _caused_by(state, event)
     requested = _word(event.get("id"))
-    key = call.id if call else requested
+    key = call.id if call and call.id not in state.asks else requested
     state.asked_ever = True
     ask = Ask(key, requested, call.id if call else None, _word(event.get("run")) or None)
     remember(state.asks, key, ask, OPEN_ASKS)

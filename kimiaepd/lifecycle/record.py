@@ -12,8 +12,10 @@ Rules:
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import cattrs
-from attrs import field, frozen
+from attrs import evolve, field, fields_dict, frozen
 
 from kimiaepd.lifecycle.state import Ask, Call, Hook, Run, State, Subagents, Wait, WaitKind
 from kimiaepd.mapping.hooks import map_hook
@@ -86,10 +88,11 @@ def to_record(state: State) -> JSONObject:
 
 def from_record(record: JSONObject) -> State:
     """The state that a record holds; members that are missing or of another shape are as new."""
-    try:
-        kept = _CONVERTER.structure(record, _Kept)
-    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError):
-        return State()
+    kept = _Kept()
+    for name in record.keys() & fields_dict(_Kept).keys():
+        with suppress(cattrs.BaseValidationError):
+            one = _CONVERTER.structure({name: record[name]}, _Kept)
+            kept = evolve(kept, **{name: getattr(one, name)})
     return State(
         ended=kept.ended,
         asked_ever=kept.asked_ever,

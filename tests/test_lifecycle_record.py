@@ -1,0 +1,398 @@
+"""After a restart: a session goes on from its record, or from its log alone, as if nothing was."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kimiaepd.lifecycle.fold import fold
+from kimiaepd.lifecycle.machine import Machine
+from kimiaepd.lifecycle.record import from_record, to_record
+from kimiaepd.lifecycle.state import State
+from kimiaepd.mapping.json_value import JSON, JSONObject
+from made_story import RUN_TERMINALS, Telling, Told, anything, check, outline, sessions
+from story import Logged, Story
+
+MARKER = "PLANTED-6c1e"
+PAUSE = 2.1
+"""Longer than anything waits."""
+
+stories = st.one_of(anything, sessions())
+cuts = st.integers(0, 40)
+quickly = settings(max_examples=100, deadline=None)
+
+
+def restart(story: Story) -> None:
+    """Another process goes on with the story from its record."""
+    record: JSONObject = json.loads(json.dumps(to_record(story.machine.state)))
+    carry_on(story, from_record(record))
+    story.machine.settle()
+
+
+def carry_on(story: Story, state: State) -> None:
+    """Another machine goes on with the story from this state."""
+    duplicates = story.machine.duplicates
+    story.machine = Machine(state, story._emit, story._new_run)
+    story.machine.duplicates = duplicates
+
+
+def told(hooks: list[Told]) -> Telling:
+    """A story of these hooks."""
+    return Telling().tell_all(hooks)
+
+
+# --- the record ---
+
+
+@quickly
+@given(hooks=stories, cut=cuts)
+def test_the_rules_hold_whenever_the_process_changes(hooks: list[Told], cut: int) -> None:
+    story = told(hooks[:cut])
+    restart(story)
+    story.tell_all(hooks[cut:])
+    story.machine.settle()
+    check(story.events)
+
+
+@quickly
+@given(hooks=stories, cut=cuts)
+def test_a_restart_in_a_quiet_moment_changes_nothing(hooks: list[Told], cut: int) -> None:
+    outlines = []
+    for is_restarted in (False, True):
+        story = told(hooks[:cut])
+        story.wait(PAUSE)
+        if is_restarted:
+            restart(story)
+        story.tell_all(hooks[cut:])
+        story.machine.settle()
+        outlines.append((outline(story.events), story.machine.duplicates))
+    assert outlines[0] == outlines[1]
+
+
+@quickly
+@given(hooks=stories, cut=cuts)
+def test_what_waited_is_decided_as_if_its_time_were_up(hooks: list[Told], cut: int) -> None:
+    story, restarted = told(hooks[:cut]), told(hooks[:cut])
+    unanswered = {w.hook.payload.tool_call_id for w in story.machine.state.waits if not w.logged}
+    logged = len(story.events)
+    story.machine.settle()
+    restart(restarted)
+    expected = [
+        event
+        for event in story.events[logged:]
+        if event.type != "tool.failed" or event.data["tool.call_id"] not in unanswered
+    ]
+    assert without_ids(restarted.events[logged:], logged) == without_ids(expected, logged)
+
+
+def without_ids(events: list[Logged], logged: int) -> list[tuple[str, str | None, bool]]:
+    """The outline of events after a point; a cause is whether it is one from before it."""
+    before = {f"e{number}" for number in range(1, logged + 1)}
+    return [(event.type, event.run, event.cause in before) for event in events]
+
+
+@quickly
+@given(hooks=stories, cut=cuts)
+def test_the_open_run_closes_as_itself(hooks: list[Told], cut: int) -> None:
+    story = told(hooks[:cut])
+    run = story.machine.state.run
+    restart(story)
+    story.hook("Interrupt", after=1)
+    started = [event.run for event in story.events if event.type == "run.started"]
+    ended = [event.run for event in story.events if event.type in RUN_TERMINALS]
+    assert sorted(map(str, started)) == sorted(map(str, ended))
+    assert run is None or run.id in ended
+
+
+@quickly
+@given(hooks=stories, times=st.integers(1, 3))
+def test_a_record_of_a_record_is_the_same(hooks: list[Told], times: int) -> None:
+    first = to_record(told(hooks).machine.state)
+    record = first
+    for _ in range(times):
+        record = to_record(from_record(json.loads(json.dumps(record))))
+    assert record == first
+
+
+CONTENT: tuple[tuple[str, JSON], ...] = (
+    ("prompt", [{"type": "text", "text": MARKER}]),
+    ("tool_input", {"command": MARKER, MARKER: 1}),
+    ("tool_output", MARKER),
+    ("error", {"code": "internal", "message": MARKER}),
+    ("error_message", MARKER),
+    ("action", MARKER),
+    ("display", {"kind": "command", "command": MARKER, "cwd": MARKER}),
+    ("feedback", MARKER),
+    ("selected_label", MARKER),
+    ("response", MARKER),
+    ("title", MARKER),
+    ("body", MARKER),
+    ("description", MARKER),
+    ("session_title", MARKER),
+    ("cwd", MARKER),
+)
+
+
+@quickly
+@given(hooks=stories)
+def test_a_record_holds_no_content(hooks: list[Told]) -> None:
+    story = Telling()
+    for hook in hooks:
+        story.tell(Told(hook.after, hook.payload | dict(CONTENT)))
+        assert MARKER not in json.dumps(to_record(story.machine.state))
+
+
+@pytest.mark.parametrize("name", [name for name, _ in CONTENT])
+def test_no_hook_that_waits_or_stays_open_puts_content_in_the_record(name: str) -> None:
+    fields = {name: dict(CONTENT)[name]}
+    bash: JSONObject = {"tool_name": "Bash", "tool_call_id": "c1"}
+    story = Story()
+    story.hook("UserPromptSubmit", after=0, **fields)
+    story.hook("SubagentStart", after=0, **fields)
+    story.hook("PreToolUse", after=0, **(bash | fields))
+    story.hook("PermissionRequest", after=0, **(bash | {"agent_id": "a"} | fields))
+    story.hook("PostToolUseFailure", after=0, **(bash | fields))
+    story.hook("Stop", after=0, **fields)
+    early: JSONObject = {"decision": "rejected", "tool_call_id": "c2", **fields}
+    story.hook("PermissionResult", after=0, **early)
+    record = to_record(story.machine.state)
+    waits, calls, asks = record["waits"], record["calls"], record["asks"]
+    assert isinstance(waits, list)
+    assert len(waits) == 3
+    assert calls
+    assert asks
+    assert MARKER not in json.dumps(record)
+
+
+_NAMES = (
+    *("run", "calls", "past_calls", "asks", "past_asks", "waits", "delegating", "background"),
+    *("begun", "stopped", "ended", "asked_ever", "other"),
+)
+_INNER = st.sampled_from(("id", "key", "kind", "run", "logged", "event", "other"))
+records: st.SearchStrategy[JSONObject] = st.dictionaries(
+    st.sampled_from(_NAMES),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_INNER, inner),
+        max_leaves=6,
+    ),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(records)
+def test_a_record_of_any_other_shape_is_read_and_never_raises(record: JSONObject) -> None:
+    story = Story()
+    carry_on(story, from_record(record))
+    story.machine.settle()
+    story.hook("UserPromptSubmit", after=1, prompt="p")
+    story.hook("Stop", after=1)
+    assert json.dumps(to_record(story.machine.state))
+
+
+def test_a_member_of_another_shape_takes_no_other_with_it() -> None:
+    story = Story()
+    story.hook("UserPromptSubmit", prompt="p")
+    story.hook("PreToolUse", after=1, tool_name="Bash", tool_call_id="c1", tool_input={})
+    record = to_record(story.machine.state) | {"calls": 7, "waits": [{"kind": "of another age"}]}
+    carry_on(story, from_record(record))
+    story.hook("Stop", after=1)
+    assert story.only("run.finished").run == "run1"
+
+
+def test_the_record_of_an_idle_session_is_small() -> None:
+    story = Story()
+    for number in range(100):
+        story.hook("UserPromptSubmit", after=1, prompt="p")
+        fields: JSONObject = {"tool_name": "Bash", "tool_call_id": f"c{number}", "tool_input": {}}
+        story.hook("PreToolUse", after=1, **fields)
+        story.hook("PostToolUse", after=1, **fields)
+        story.hook("Stop", after=1)
+    assert len(json.dumps(to_record(story.machine.state))) < 5_000
+
+
+# --- the log alone ---
+
+
+def at_metadata(event: Logged) -> JSONObject:
+    """The event as the log has it at capture metadata, as far as a restart can use it."""
+    data: JSONObject = {}
+    for name in ("args_digest", "by", "resolution"):
+        if name in event.data:
+            data[name] = event.data[name]
+    if "tool.name" in event.data:
+        tool = {"name": event.data["tool.name"], "call_id": event.data.get("tool.call_id")}
+        data["tool"] = {key: value for key, value in tool.items() if value is not None}
+    return at_none(event) | ({"data": data} if data else {})
+
+
+def at_none(event: Logged) -> JSONObject:
+    """The event as the log has it at capture none."""
+    wire: JSONObject = {
+        "id": event.id,
+        "type": event.type,
+        "subject": event.subject,
+        "run": event.run,
+        "cause": event.cause,
+    }
+    return {key: value for key, value in wire.items() if value is not None}
+
+
+def carry_on_from_the_log(story: Story, *, data: bool) -> None:
+    """Another process goes on with the story, and has nothing but its log."""
+    state = State()
+    for event in story.events:
+        fold(state, at_metadata(event) if data else at_none(event))
+    carry_on(story, state)
+
+
+@quickly
+@given(hooks=stories, cut=cuts, data=st.booleans())
+def test_from_the_log_alone_no_terminal_comes_twice_and_the_end_once(
+    hooks: list[Told], cut: int, *, data: bool
+) -> None:
+    story = told(hooks[:cut])
+    carry_on_from_the_log(story, data=data)
+    story.tell_all(hooks[cut:])
+    story.machine.settle()
+    story.hook("SessionEnd", after=1)
+    story.wait(2)
+    check(story.events, by_call=data)
+    assert story.core.count("session.ended") == 1
+
+
+@quickly
+@given(hooks=stories, cut=cuts, data=st.booleans(), lost=st.integers(0, 3))
+def test_from_a_log_cut_anywhere_the_open_run_closes_as_itself(
+    hooks: list[Told], cut: int, lost: int, *, data: bool
+) -> None:
+    """The last events of a log can be lost with the process that wrote them."""
+    story = told(hooks[:cut])
+    del story.events[len(story.events) - min(lost, len(story.events)) :]
+    open_run = run_open_after(story.events)
+    carry_on_from_the_log(story, data=data)
+    story.hook("Interrupt", after=1)
+    assert run_open_after(story.events) is None
+    last = story.events[-1]
+    if open_run:
+        ended, started = last, next(e for e in story.events if e.run == open_run)
+        assert (ended.type, ended.run, ended.cause) == ("run.cancelled", open_run, started.id)
+    else:
+        assert last.type == "x.kimi-code.session.interrupt"
+
+
+def run_open_after(events: list[Logged]) -> str | None:
+    """The run that has begun and not ended in these events."""
+    open_run = None
+    for event in events:
+        if event.type == "run.started":
+            open_run = event.run
+        elif event.type in RUN_TERMINALS:
+            open_run = None
+    return open_run
+
+
+def asking() -> Story:
+    """A run with one call, whose approval is asked for."""
+    story = Story()
+    story.hook("UserPromptSubmit", prompt="p")
+    story.hook("PreToolUse", after=1, **BASH)
+    story.hook("PermissionRequest", after=0.1, **ASK)
+    return story
+
+
+BASH: dict[str, JSON] = {"tool_name": "Bash", "tool_call_id": "c1", "tool_input": {"command": "ls"}}
+ASK: dict[str, JSON] = BASH | {"id": "approval-1", "agent_id": "main"}
+
+
+def test_from_the_log_a_call_ends_because_of_its_request() -> None:
+    story = asking()
+    carry_on_from_the_log(story, data=True)
+    story.hook("PostToolUse", after=1, **BASH)
+    completed = story.only("tool.completed")
+    assert (completed.cause, completed.run) == (story.only("tool.requested").id, "run1")
+
+
+def test_from_the_log_an_ask_is_answered_by_its_call() -> None:
+    story = asking()
+    carry_on_from_the_log(story, data=True)
+    story.hook("PermissionResult", after=1, decision="rejected", **ASK)
+    assert story.core[3:] == ["attention.answered", "attention.resolved", "tool.denied"]
+    assert story.only("attention.answered").subject == story.only("attention.requested").id
+
+
+@pytest.mark.parametrize("data", [True, False])
+def test_from_the_log_an_open_ask_is_dismissed_when_its_run_is_interrupted(*, data: bool) -> None:
+    story = asking()
+    carry_on_from_the_log(story, data=data)
+    story.hook("Interrupt", after=1)
+    assert story.core[3:] == ["attention.resolved", "run.cancelled"]
+
+
+def test_from_the_log_a_session_that_has_asked_is_known_as_one() -> None:
+    story = asking()
+    story.hook("PermissionResult", after=1, decision="approved", **ASK)
+    story.hook("PostToolUse", after=1, **BASH)
+    carry_on_from_the_log(story, data=True)
+    other = BASH | {"tool_call_id": "c2"}
+    story.hook("PreToolUse", after=1, **other)
+    assert story.hook("PostToolUseFailure", after=1, **other) is None
+
+
+def test_from_the_log_the_same_request_is_still_a_duplicate() -> None:
+    story = asking()
+    carry_on_from_the_log(story, data=True)
+    story.hook("PreToolUse", after=1, **BASH)
+    assert (story.machine.duplicates, story.types.count("tool.requested")) == (1, 1)
+
+
+def test_from_the_log_the_same_end_is_still_a_duplicate() -> None:
+    story = asking()
+    story.hook("PostToolUse", after=1, **BASH)
+    carry_on_from_the_log(story, data=True)
+    story.hook("PostToolUse", after=0.1, **BASH)
+    assert (story.machine.duplicates, story.types.count("tool.completed")) == (1, 1)
+
+
+def test_from_the_log_two_asks_of_one_call_are_two() -> None:
+    story = asking()
+    story.hook("PermissionRequest", after=0.1, **(ASK | {"id": "approval-2"}))
+    carry_on_from_the_log(story, data=True)
+    story.hook("SessionEnd", after=1)
+    story.wait(2)
+    assert story.core.count("attention.resolved") == 2
+
+
+def test_from_the_log_a_request_after_an_interrupt_degrades() -> None:
+    story = Story()
+    story.hook("UserPromptSubmit", prompt="p")
+    story.hook("PreToolUse", after=1, **BASH)
+    story.hook("Interrupt", after=1)
+    carry_on_from_the_log(story, data=True)
+    story.hook("PermissionRequest", after=0.1, **ASK)
+    assert story.types[-1] == "x.kimi-code.session.permission_request"
+
+
+_MEMBERS = ("id", "type", "run", "data", "tool", "cause", "subject", "call_id", "name")
+lines: st.SearchStrategy[JSON] = st.recursive(
+    st.none() | st.integers() | st.text(max_size=4),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(_MEMBERS), inner),
+)
+FOLDED = (
+    *("session.ended", "run.started", "run.finished", "tool.requested", "tool.completed"),
+    *("tool.denied", "attention.requested", "attention.resolved", "x.kimi-code.session.stop"),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(lines)
+def test_a_line_of_any_shape_is_folded_and_never_raises(value: JSON) -> None:
+    state = State()
+    for word in FOLDED:
+        line: JSONObject = value if isinstance(value, dict) else {"data": value}
+        fold(state, line | {"type": word})
+        fold(state, line)
+    assert json.dumps(to_record(state))
