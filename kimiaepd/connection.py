@@ -21,6 +21,11 @@ PIECE_BYTES = 64 << 10
 """The most that is read at once."""
 
 
+def _check_open(sock: socket.socket) -> None:
+    if sock.fileno() < 0:
+        raise trio.ClosedResourceError
+
+
 @define(eq=False)
 class Connection(trio.abc.AsyncResource):
     """One client.
@@ -55,6 +60,7 @@ class Connection(trio.abc.AsyncResource):
             trio.ClosedResourceError: it was closed here.
         """
         while True:
+            _check_open(self.sock)
             await trio.lowlevel.wait_readable(self.sock)
             try:
                 return self.receive_nowait()
@@ -82,6 +88,7 @@ class Connection(trio.abc.AsyncResource):
             trio.ClosedResourceError: it was closed here.
         """
         while data:
+            _check_open(self.sock)
             await trio.lowlevel.wait_writable(self.sock)
             data = self.send_nowait(data)
 
@@ -131,6 +138,7 @@ class Listener(trio.abc.Listener[Connection]):
             trio.ClosedResourceError: it was closed here.
         """
         while True:
+            _check_open(self.sock)
             await trio.lowlevel.wait_readable(self.sock)
             try:
                 accepted, _ = self.sock.accept()
