@@ -135,7 +135,7 @@ def _listen(path: Path, backlog: int) -> tuple[Listener, tuple[int, int]]:
         listening.bind(os.fspath(path))
         bound = True
         path.chmod(0o600)
-        identity = _identity_of(path)
+        made = path.lstat()
         listening.listen(backlog)
     except OSError as error:
         listening.close()
@@ -144,10 +144,7 @@ def _listen(path: Path, backlog: int) -> tuple[Listener, tuple[int, int]]:
         if error.errno == errno.EADDRINUSE:
             raise BusyError(f"another program has just taken {path}; stop it first") from None
         raise ConfigError(f"cannot listen at {path}: {error.strerror}") from error
-    if identity is None:
-        listening.close()
-        raise BusyError(f"another program has just removed {path}; stop it first")
-    return Listener.wrap(listening), identity
+    return Listener.wrap(listening), (made.st_dev, made.st_ino)
 
 
 def _identity_of(path: Path) -> tuple[int, int] | None:

@@ -6,6 +6,7 @@ The client's end is Trio's own stream, so that what our connection does is seen 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import tracemalloc
@@ -16,7 +17,7 @@ from attrs import define, field
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from kimiaepd import __version__
+from kimiaepd import __version__, conversation
 from kimiaepd.connection import PIECE_BYTES, Connection
 from kimiaepd.conversation import HEAD_BYTES, Conversations
 from kimiaepd.errors import ConfigError
@@ -382,6 +383,18 @@ async def test_another_users_hook_is_not_read() -> None:
     assert counted(conversations) == {"foreign_user": 1}
 
 
+async def test_a_peer_that_cannot_be_asked_for_is_not_trusted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def gone(_: object) -> int:
+        raise OSError(errno.ENOTCONN, "went before it could be asked")
+
+    monkeypatch.setattr(conversation, "peer_uid", gone)
+    conversations = Conversations(Recorder(), Limits())
+    assert await talk(conversations, encode_request("hook", 7, b"body")) == b""
+    assert counted(conversations) == {"foreign_user": 1}
+
+
 async def test_large_bodies_share_their_room_until_they_are_answered() -> None:
     handler = Holder()
     size = 3 * PIECE_BYTES
@@ -412,19 +425,17 @@ def test_the_worst_case_is_the_sum_that_is_written_beside_it() -> None:
 async def test_no_crowd_holds_more_than_the_worst_case() -> None:
     limits = Limits(frame_bytes=2 * MIB, connections=16, large_bytes=6 * MIB)
     conversations = Conversations(Holder(), limits)
-    frames = {
-        size: encode_request("hook", 7, b"x" * size)
-        for size in (PIECE_BYTES - 30, PIECE_BYTES, 2 * MIB)
-    }
+    frames = [
+        encode_request("hook", 7, b"x" * size) for size in (PIECE_BYTES - 30, PIECE_BYTES, 2 * MIB)
+    ]
+    # Every other one stops before its last byte, the rest is held.
+    pieces = [frame[: len(frame) - cut] for cut in (0, 1) for frame in frames]
     tracemalloc.start()
     try:
         async with trio.open_nursery() as nursery:
             clients = [start(conversations, nursery) for _ in range(20)]
             for number, client in enumerate(clients):
-                frame = frames[list(frames)[number % 3]]
-                # Every other one stops before its last byte, the rest is held.
-                piece = frame[: len(frame) - number % 2]
-                nursery.start_soon(send_quietly, client, piece)
+                nursery.start_soon(send_quietly, client, pieces[number % len(pieces)])
             await wait_all_tasks_blocked()
             _, peak = tracemalloc.get_traced_memory()
             assert conversations.reserved <= limits.large_bytes

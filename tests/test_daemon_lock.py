@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import stat
@@ -155,3 +157,14 @@ def test_a_directory_that_is_not_private_is_refused_untouched(tmp_path: Path) ->
     with pytest.raises(ConfigError, match="chmod 700"):
         DaemonLock.acquire(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_without_locks_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with pytest.raises(ConfigError, match="No locks available"):
+        DaemonLock.acquire(tmp_path)

@@ -174,6 +174,33 @@ async def test_a_start_that_fails_leaves_no_socket(
     assert list(folder.iterdir()) == []
 
 
+async def test_a_stale_socket_that_cannot_be_removed_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    leave_stale(folder / "s")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", fail)
+        with pytest.raises(ConfigError, match="Read-only"):
+            bind(folder / "s")
+
+
+async def test_a_file_that_is_gone_before_we_know_it_is_anothers_doing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listen = socket.socket.listen
+
+    def remove_first(listening: socket.socket, backlog: int) -> None:
+        (folder / "s").unlink()
+        listen(listening, backlog)
+
+    monkeypatch.setattr(socket.socket, "listen", remove_first)
+    with bind(folder / "s") as endpoint:
+        assert endpoint.standing() == "gone"
+
+
 async def test_the_longest_path_is_103_bytes(folder: Path) -> None:
     name = "ü" * ((103 - len(str(folder)) - 1) // 2)
     fits = folder / (name + "s" * (103 - len(os.fsencode(folder / name))))
@@ -264,6 +291,8 @@ async def test_a_connection_whose_peer_goes_breaks(folder: Path) -> None:
         assert connection.send_nowait(b"unread") == b""
         client.close()
         with pytest.raises(trio.BrokenResourceError):
+            connection.receive_nowait()
+        with pytest.raises(trio.BrokenResourceError):
             connection.send_nowait(b"more")
         with pytest.raises(trio.BrokenResourceError):
             await connection.send_all(b"more")
@@ -277,6 +306,26 @@ async def test_the_kernel_says_who_connected(folder: Path) -> None:
         connection = await endpoint.listener.accept()
         assert peer_uid(connection) == os.geteuid()
         connection.close()
+
+
+@pytest.mark.parametrize(
+    ("platform", "answer", "uid"),
+    [
+        ("linux", struct.pack("iII", 1234, 501, 20), 501),
+        ("darwin", struct.pack("II", 0, 501) + bytes(68), 501),
+        ("freebsd14", b"", None),
+    ],
+)
+def test_each_platform_is_asked_in_its_own_way(
+    monkeypatch: pytest.MonkeyPatch, platform: str, answer: bytes, uid: int | None
+) -> None:
+    class Connected:
+        def getsockopt(self, level: int, option: int, length: int, /) -> bytes:
+            assert length == len(answer)
+            return answer
+
+    monkeypatch.setattr(sys, "platform", platform)
+    assert peer_uid(Connected()) == uid
 
 
 def test_credentials_are_read_as_each_kernel_writes_them() -> None:
