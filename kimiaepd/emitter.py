@@ -20,12 +20,12 @@ import structlog
 from attrs import define, field
 from ulid import ULID
 
-from kimiaepd.journal import Journal, JournalError
 from kimiaepd.lifecycle.state import Hook
 from kimiaepd.mapping.capture import Ceilings, gate
 from kimiaepd.mapping.event import AGENT, Capture, Draft, Event, Field
 from kimiaepd.mapping.json_value import without_surrogates
 from kimiaepd.mapping.redaction import Redactor
+from kimiaepd.storage.journal import Journal, JournalError
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

@@ -25,24 +25,25 @@ import structlog
 import trio
 from attrs import asdict, define, evolve
 
-from kimiaepd import __version__, local_endpoint, service_notify, socket_activation
-from kimiaepd.daemon_lock import DaemonLock
+from kimiaepd import __version__, service_notify
 from kimiaepd.emitter import Emitter, clean_host
-from kimiaepd.epoch import next_epoch
 from kimiaepd.errors import UserError
-from kimiaepd.journal import Journal, LogPolicy
-from kimiaepd.ledger import Ledger
-from kimiaepd.local_endpoint import Endpoint
+from kimiaepd.hook_socket import activation, endpoint
+from kimiaepd.hook_socket.endpoint import Endpoint
+from kimiaepd.hook_socket.peer import Peer
+from kimiaepd.hook_socket.server import Limits, serve
 from kimiaepd.mapping.capture import Ceilings
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.mapping.redaction import Redactor
 from kimiaepd.observer import Observer
-from kimiaepd.peer import Peer
-from kimiaepd.private_directory import create_private
 from kimiaepd.service_notify import notify
 from kimiaepd.sessions import SessionBook
 from kimiaepd.settings import LogSettings, Settings
-from kimiaepd.socket_server import Limits, serve
+from kimiaepd.storage.daemon_lock import DaemonLock
+from kimiaepd.storage.epoch import next_epoch
+from kimiaepd.storage.journal import Journal, LogPolicy
+from kimiaepd.storage.ledger import Ledger
+from kimiaepd.storage.private_directory import create_private
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -141,9 +142,9 @@ async def run_daemon(
         prepare(settings)
         daemon = _open(settings, load, environ, held)
         daemon.observer.book.bring_back_waiting(trio.current_time())
-        endpoint = held.enter_context(_endpoint(settings, environ))
+        listening = held.enter_context(_endpoint(settings, environ))
         try:
-            await _serve_until_stopped(daemon, endpoint, lambda: announce(settings))
+            await _serve_until_stopped(daemon, listening, lambda: announce(settings))
         except BaseExceptionGroup as group:
             raise _one_line(group) from None
 
@@ -158,7 +159,7 @@ def _one_line(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 async def _serve_until_stopped(
-    daemon: Daemon, endpoint: Endpoint, announce: Callable[[], None]
+    daemon: Daemon, listening: Endpoint, announce: Callable[[], None]
 ) -> None:
     hooks, stop_seconds = daemon.settings.hooks, daemon.settings.stop_seconds
     limits = Limits(
@@ -175,7 +176,7 @@ async def _serve_until_stopped(
             _obey_signals, daemon, stopping, keeper_nursery.cancel_scope.cancel
         )
         async with trio.open_nursery() as server_nursery:
-            await server_nursery.start(partial(serve, endpoint, daemon, limits, stopping=stopping))
+            await server_nursery.start(partial(serve, listening, daemon, limits, stopping=stopping))
             announce()
             notify(daemon.environ, service_notify.READY)
         daemon.observer.settle()
@@ -235,8 +236,8 @@ def _open(
 
 
 def _endpoint(settings: Settings, environ: Mapping[str, str]) -> Endpoint:
-    given = socket_activation.take(environ, settings.paths.socket)
-    return given or local_endpoint.bind(settings.paths.socket)
+    given = activation.take(environ, settings.paths.socket)
+    return given or endpoint.bind(settings.paths.socket)
 
 
 def _ceilings(settings: Settings) -> Ceilings:

@@ -22,7 +22,6 @@ import structlog
 import trio
 from attrs import define, field
 
-from kimiaepd.journal import Journal, JournalError
 from kimiaepd.lifecycle.state import Hook, Wait
 from kimiaepd.mapping.event import Capture, Draft, Field
 from kimiaepd.mapping.hooks import map_hook
@@ -34,6 +33,7 @@ from kimiaepd.mapping.payloads import (
     read_payload,
 )
 from kimiaepd.sessions import Session, SessionBook
+from kimiaepd.storage.journal import Journal, JournalError
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

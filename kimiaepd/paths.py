@@ -7,7 +7,7 @@ Rules:
   moves to a short name made from its hash, under a directory of our own; one that somebody *said*
   is an error, because a hook command and a daemon that disagree never meet.
 
-It touches no file: whether a directory is private is `local_endpoint.py`'s business. `platformdirs`
+It touches no file: whether a directory is private is `endpoint.py`'s business. `platformdirs`
 is not used here because it reads the process environment itself and answers differently on macOS.
 """
 

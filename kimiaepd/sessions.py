@@ -19,13 +19,13 @@ import structlog
 from attrs import define, field
 
 from kimiaepd.emitter import Emitter, Stream, new_ulid, source_of
-from kimiaepd.journal import Journal
-from kimiaepd.ledger import Ledger, LedgerError
 from kimiaepd.lifecycle.fold import fold
 from kimiaepd.lifecycle.machine import Machine
 from kimiaepd.lifecycle.record import from_record, to_record
 from kimiaepd.lifecycle.state import State
 from kimiaepd.mapping.json_value import JSON, JSONObject, MalformedJSONError, parse
+from kimiaepd.storage.journal import Journal
+from kimiaepd.storage.ledger import Ledger, LedgerError
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

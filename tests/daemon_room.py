@@ -16,14 +16,14 @@ import trio
 from attrs import define
 
 from kimiaepd.emitter import Emitter
-from kimiaepd.journal import Journal, LogPolicy
-from kimiaepd.ledger import Ledger
 from kimiaepd.mapping.capture import Ceilings
 from kimiaepd.mapping.event import Capture
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.mapping.redaction import Redactor
 from kimiaepd.observer import Observer
 from kimiaepd.sessions import SessionBook
+from kimiaepd.storage.journal import Journal, LogPolicy
+from kimiaepd.storage.ledger import Ledger
 
 DEFAULT = Ceilings(Capture.METADATA, {"attention": Capture.REDACTED})
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hypothesis import settings
 
-from kimiaepd.journal import Journal, LogPolicy, Position
+from kimiaepd.storage.journal import Journal, LogPolicy, Position
 
 STAMP = 1_764_524_000_123_456_789
 ROOMY = LogPolicy(min_free_bytes=0)

@@ -16,9 +16,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kimiaepd.client import REPLY_BYTES, NotAnswering, NotRunning, request
 from kimiaepd.errors import ConfigError
-from kimiaepd.wire import encode_reply
+from kimiaepd.hook_socket.client import REPLY_BYTES, NotAnswering, NotRunning, request
+from kimiaepd.hook_socket.wire import encode_reply
 
 STATUS = encode_reply(b'{"pid":1}')
 

@@ -17,14 +17,15 @@ from attrs import define, field
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from kimiaepd import __version__, conversation
-from kimiaepd.connection import PIECE_BYTES, Connection
-from kimiaepd.conversation import HEAD_BYTES, Conversations
+from kimiaepd import __version__
 from kimiaepd.errors import ConfigError
+from kimiaepd.hook_socket import conversation
+from kimiaepd.hook_socket.connection import PIECE_BYTES, Connection
+from kimiaepd.hook_socket.conversation import HEAD_BYTES, Conversations
+from kimiaepd.hook_socket.limits import Limits
+from kimiaepd.hook_socket.peer import Peer
+from kimiaepd.hook_socket.wire import Kind, encode_reply, encode_request
 from kimiaepd.mapping.json_value import JSONObject, parse
-from kimiaepd.peer import Peer
-from kimiaepd.socket_limits import Limits
-from kimiaepd.wire import Kind, encode_reply, encode_request
 
 MIB = 1 << 20
 

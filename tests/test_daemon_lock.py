@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from kimiaepd.daemon_lock import DaemonLock
 from kimiaepd.errors import EXIT_BUSY, BusyError, ConfigError
+from kimiaepd.storage.daemon_lock import DaemonLock
 
 CROWD = """
 import os, sys
 from pathlib import Path
-from kimiaepd.daemon_lock import DaemonLock
+from kimiaepd.storage.daemon_lock import DaemonLock
 from kimiaepd.errors import BusyError
 
 start, stay = os.pipe(), os.pipe()
@@ -47,7 +47,7 @@ os.wait()
 OWNER = """
 import sys, time
 from pathlib import Path
-from kimiaepd.daemon_lock import DaemonLock
+from kimiaepd.storage.daemon_lock import DaemonLock
 lock = DaemonLock.acquire(Path(sys.argv[1]))
 print("mine", flush=True)
 sys.stdin.read()

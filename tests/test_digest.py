@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from node_judge import NodeJudge
 
 from kimiaepd.mapping.digest import canonical, digest
 from kimiaepd.mapping.json_value import JSON, parse
+from node_judge import NodeJudge
 
 CANONICAL_IN_JAVASCRIPT = """
 (text) => {

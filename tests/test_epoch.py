@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults import Faults
-from kimiaepd.epoch import EPOCH_NAME, next_epoch
 from kimiaepd.errors import ConfigError
+from kimiaepd.storage.epoch import EPOCH_NAME, next_epoch
 from log_helpers import on_disk
 
 

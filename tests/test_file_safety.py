@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from faults import Faults
-from kimiaepd.errors import ConfigError
-from kimiaepd.file_safety import (
+from kimiaepd.storage.file_safety import (
     lock_file,
     open_private,
-    private_directory,
     read_pid,
     sync_directory,
     write_atomically,
@@ -37,36 +35,11 @@ def umask(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("umask")
-def test_a_directory_and_its_new_parents_are_private_whatever_the_umask(tmp_path: Path) -> None:
-    private_directory(tmp_path / "a/b")
-    private_directory(tmp_path / "a/b")
-
-    assert mode(tmp_path / "a") == mode(tmp_path / "a/b") == 0o700
-
-
-@pytest.mark.usefixtures("umask")
 def test_a_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
     os.close(open_private(tmp_path / "f", os.O_WRONLY | os.O_CREAT))
     write_atomically(tmp_path / "g", b"x")
 
     assert mode(tmp_path / "f") == mode(tmp_path / "g") == 0o600
-
-
-def test_a_directory_that_others_can_read_is_closed_to_them(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-
-    private_directory(tmp_path)
-
-    assert mode(tmp_path) == 0o700
-
-
-@pytest.mark.parametrize("planted", [0o770, 0o777, 0o1777])
-def test_a_directory_that_others_can_write_to_is_refused(tmp_path: Path, planted: int) -> None:
-    tmp_path.chmod(planted)
-
-    with pytest.raises(ConfigError, match=f"chmod 700 {tmp_path}"):
-        private_directory(tmp_path)
-    assert mode(tmp_path) == planted & 0o777 | planted & 0o1000
 
 
 def test_what_belongs_to_somebody_else_is_refused(
@@ -75,19 +48,8 @@ def test_what_belongs_to_somebody_else_is_refused(
     (tmp_path / "f").touch()
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
 
-    with pytest.raises(ConfigError, match="belongs to user"):
-        private_directory(tmp_path)
     with pytest.raises(PermissionError):
         open_private(tmp_path / "f", os.O_RDONLY)
-
-
-def test_a_file_in_the_place_of_a_directory_is_named(tmp_path: Path) -> None:
-    (tmp_path / "f").touch()
-
-    with pytest.raises(ConfigError, match=str(tmp_path / "f")):
-        private_directory(tmp_path / "f")
-    with pytest.raises(ConfigError, match=str(tmp_path / "f/g")):
-        private_directory(tmp_path / "f/g")
 
 
 def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:

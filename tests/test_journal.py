@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from faults import Faults
 from kimiaepd.errors import BusyError, ConfigError
-from kimiaepd.journal import Journal, JournalError, LogPolicy
-from kimiaepd.log_names import closed_name, stem_of
+from kimiaepd.storage.journal import Journal, JournalError, LogPolicy
+from kimiaepd.storage.log_names import closed_name, stem_of
 from log_helpers import ROOMY, STAMP, event, fill, on_disk, open_files
 
 
@@ -153,7 +153,7 @@ def test_a_second_journal_in_the_same_place_is_refused_and_told_who(
 def test_another_process_is_refused_too_and_welcome_after_the_end(directory: Path) -> None:
     script = """
 import pathlib, sys
-from kimiaepd.journal import Journal
+from kimiaepd.storage.journal import Journal
 Journal.open(pathlib.Path(sys.argv[1]))
 """
     command = [sys.executable, "-c", script, str(directory)]
@@ -233,7 +233,7 @@ def test_whatever_is_in_a_file_the_journal_opens_and_goes_on(
 def test_what_was_appended_before_a_kill_is_there(directory: Path) -> None:
     script = """
 import itertools, pathlib, sys
-from kimiaepd.journal import Journal, LogPolicy
+from kimiaepd.storage.journal import Journal, LogPolicy
 policy = LogPolicy(sync="os", rotate_bytes=20_000, min_free_bytes=0)
 journal = Journal.open(pathlib.Path(sys.argv[1]), policy=policy)
 for seq in itertools.count():
@@ -339,7 +339,7 @@ def test_while_a_damaged_file_cannot_be_put_aside_nothing_is_glued_to_it(
 def test_a_limit_on_file_size_leaves_whole_lines(directory: Path) -> None:
     script = """
 import pathlib, resource, sys
-from kimiaepd.journal import Journal, JournalError, LogPolicy
+from kimiaepd.storage.journal import Journal, JournalError, LogPolicy
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 journal = Journal.open(pathlib.Path(sys.argv[1]), policy=LogPolicy(min_free_bytes=0))
 written = 0
@@ -374,7 +374,7 @@ def test_too_many_open_files_is_an_error_of_one_line(journal: Journal) -> None:
 def test_a_line_longer_than_can_be_read_back_is_refused(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kimiaepd.journal.MAX_LINE", 10)
+    monkeypatch.setattr("kimiaepd.storage.journal.MAX_LINE", 10)
 
     with pytest.raises(JournalError) as caught:
         journal.append("s", event(0), droppable=False)

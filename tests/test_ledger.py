@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults import Faults
-from kimiaepd import ledger as module
 from kimiaepd.errors import ConfigError
-from kimiaepd.ledger import Ledger, LedgerError
 from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.storage import ledger as module
+from kimiaepd.storage.ledger import Ledger, LedgerError
 from log_helpers import on_disk
 
 

@@ -17,8 +17,8 @@ import pytest
 import trio
 
 from kimiaepd.errors import BusyError, ConfigError
-from kimiaepd.local_endpoint import adopt, bind
-from kimiaepd.peer import Peer, peer_uid, uid_of_ucred, uid_of_xucred
+from kimiaepd.hook_socket.endpoint import adopt, bind
+from kimiaepd.hook_socket.peer import Peer, peer_uid, uid_of_ucred, uid_of_xucred
 
 OWNER = """
 import socket, sys

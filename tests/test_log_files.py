@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults import Faults
-from kimiaepd import log_files
-from kimiaepd.log_files import (
+from kimiaepd.storage import log_files
+from kimiaepd.storage.log_files import (
     TornWriteError,
     closed_stamps,
     lines,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kimiaepd.log_names import (
+from kimiaepd.storage.log_names import (
     LogName,
     active_name,
     closed_name,

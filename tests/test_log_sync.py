@@ -11,8 +11,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from faults import Faults
-from kimiaepd import log_sync
-from kimiaepd.journal import LAST_SYNC_SECONDS, Journal, JournalError, LogPolicy
+from kimiaepd.storage import log_sync
+from kimiaepd.storage.journal import LAST_SYNC_SECONDS, Journal, JournalError, LogPolicy
 from log_helpers import ROOMY, event, fill, never, unseen
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kimiaepd.errors import ConfigError
-from kimiaepd.private_directory import check_private, create_private
+from kimiaepd.storage.private_directory import check_private, create_closed, create_private
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o777])
@@ -79,3 +79,33 @@ def test_a_file_is_refused_also_as_a_parent(tmp_path: Path) -> None:
 def test_a_missing_one_is_an_error_to_check(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         check_private(tmp_path / "missing")
+
+
+def test_a_closed_directory_is_closed_to_readers_too(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir(mode=0o755)
+    (tmp_path / "link").symlink_to("a")
+    create_closed(tmp_path / "link")
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o777, 0o1777])
+def test_a_closed_directory_that_others_can_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a").chmod(mode)
+    (tmp_path / "link").symlink_to("a")
+    with pytest.raises(ConfigError, match=f"chmod 700 {tmp_path}/a"):
+        create_closed(tmp_path / "link")
+
+
+def test_a_file_in_the_place_of_a_closed_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    for place in ("f", "f/g"):
+        with pytest.raises(ConfigError, match=str(tmp_path / "f")):
+            create_closed(tmp_path / place)
+
+
+def test_a_circle_of_links_is_an_error_for_people(tmp_path: Path) -> None:
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("one")
+    with pytest.raises(ConfigError, match="cannot use"):
+        create_closed(tmp_path / "one")

@@ -9,9 +9,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from faults import Faults
-from kimiaepd.journal import Journal, LogPolicy, Position
-from kimiaepd.log_names import closed_name
-from kimiaepd.retention import RETENTION_SECONDS, Footprint, FreeSpace, overdue, survey
+from kimiaepd.storage.journal import Journal, LogPolicy, Position
+from kimiaepd.storage.log_names import closed_name
+from kimiaepd.storage.retention import RETENTION_SECONDS, Footprint, FreeSpace, overdue, survey
 from log_helpers import STAMP, event, fill, never, unseen
 
 
@@ -72,7 +72,7 @@ def test_on_a_nearly_full_disk_what_may_be_dropped_is_and_the_rest_is_written(
 def test_the_counts_of_gaps_are_bounded(
     directory: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kimiaepd.journal._GAPS", 2)
+    monkeypatch.setattr("kimiaepd.storage.journal._GAPS", 2)
     disk.free = 0
     journal = Journal.open(directory, policy=LogPolicy(min_free_bytes=1), clock=disk.clock)
     for session in "abcab":

@@ -21,7 +21,7 @@ import pytest
 from attrs import define, field
 
 import kimiaepd
-from kimiaepd.wire import NEED_DATA, Request, RequestReader, encode_reply
+from kimiaepd.hook_socket.wire import NEED_DATA, Request, RequestReader, encode_reply
 
 PYTHON = os.path.realpath(sys.executable)
 SHIM = Path(kimiaepd.__file__).with_name("shim.py")

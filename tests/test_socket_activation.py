@@ -14,7 +14,7 @@ import trio
 from structlog.testing import capture_logs
 
 from kimiaepd.errors import ConfigError
-from kimiaepd.socket_activation import take
+from kimiaepd.hook_socket.activation import take
 
 MINE = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "hooks"}
 
@@ -22,7 +22,7 @@ CHILD = """
 import os, sys
 from pathlib import Path
 import trio
-from kimiaepd.socket_activation import take
+from kimiaepd.hook_socket.activation import take
 
 async def main():
     with take(os.environ, Path(sys.argv[1])) as endpoint:

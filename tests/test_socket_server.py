@@ -19,13 +19,13 @@ from attrs import define, field
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from kimiaepd import socket_server
+from kimiaepd import shim as shim_room
 from kimiaepd.errors import BusyError, ConfigError, UserError
-from kimiaepd.local_endpoint import Endpoint, adopt, bind
+from kimiaepd.hook_socket.endpoint import Endpoint, adopt, bind
+from kimiaepd.hook_socket.peer import Peer
+from kimiaepd.hook_socket.server import DRAIN_SECONDS, Limits, raise_descriptor_limit, serve
+from kimiaepd.hook_socket.wire import encode_request
 from kimiaepd.mapping.json_value import JSONObject, parse
-from kimiaepd.peer import Peer
-from kimiaepd.socket_server import Limits, raise_descriptor_limit, serve
-from kimiaepd.wire import encode_request
 
 FRAME = encode_request("hook", 7, b"body")
 MIB = 1 << 20
@@ -124,7 +124,7 @@ async def test_it_answers_and_cleans_up_after_itself(folder: Path) -> None:
 
 
 async def test_the_real_shim_is_understood(folder: Path) -> None:
-    shim = Path(socket_server.__file__).with_name("shim.py")
+    shim = Path(shim_room.__file__)
     with trio.fail_after(10):
         async with serving(folder) as served:
             ran = await trio.run_process(
@@ -266,7 +266,7 @@ async def test_the_grace_is_one_deadline_for_all(
             await wait_all_tasks_blocked()
             began = trio.current_time()
         took = trio.current_time() - began
-    assert grace <= took <= grace + socket_server.DRAIN_SECONDS + 0.01
+    assert grace <= took <= grace + DRAIN_SECONDS + 0.01
     assert [entry["event"] for entry in logs] == ["stopped before every request was answered"]
     for client in clients:
         assert await client.receive_some() == b""

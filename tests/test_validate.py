@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from judge import judge, judge_log
 from kimiaepd.cli.validate import validate
 from kimiaepd.errors import UsageError
-from kimiaepd.log_names import active_name, closed_name
+from kimiaepd.storage.log_names import active_name, closed_name
 from kimiaepd.validate import Finding, LogChecker, check_file, in_order
 from made_log import Log, session
 

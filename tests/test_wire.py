@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimiaepd.wire import (
+from kimiaepd.hook_socket.wire import (
     NEED_DATA,
     NO_REPLY,
     Kind,

@@ -11,9 +11,9 @@ import click
 import trio
 
 from kimiaepd import settings as settings_room
-from kimiaepd.client import request
+from kimiaepd.hook_socket.client import request
+from kimiaepd.hook_socket.wire import Kind
 from kimiaepd.mapping.json_value import JSON, JSONObject
-from kimiaepd.wire import Kind
 
 _TIMEOUT = click.option(
     "--timeout",

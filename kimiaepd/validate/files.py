@@ -12,7 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from kimiaepd.errors import UsageError
-from kimiaepd.log_names import parse_name
+from kimiaepd.storage.log_names import parse_name
 from kimiaepd.validate.finding import Finding
 from kimiaepd.validate.log import LogChecker
 

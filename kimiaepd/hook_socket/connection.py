@@ -7,7 +7,7 @@ the work, in Trio's sense of the word, and the async methods, with a deadline ar
 the rest.
 
 Errors are Trio's: `BrokenResourceError` for what the peer did, `ClosedResourceError` for what we
-did. It knows no protocol (`wire.py`) and no limits (`socket_server.py`).
+did. It knows no protocol (`wire.py`) and no limits (`server.py`).
 """
 
 from __future__ import annotations

@@ -41,6 +41,23 @@ def create_private(directory: Path) -> None:
     check_private(directory)
 
 
+def create_closed(directory: Path) -> None:
+    """Make sure of a private directory that nobody else can read either.
+
+    Here a symbolic link is followed: people keep their logs on another disk. What it leads to must
+    be private, and is closed to readers (mode 0700).
+
+    Raises:
+        ConfigError: as `create_private` does.
+    """
+    try:
+        directory = directory.resolve()
+        create_private(directory)
+        directory.chmod(0o700)
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"cannot use {directory}: {error}") from error
+
+
 def check_private(directory: Path) -> None:
     """Make sure that nobody else can put a file in the place of ours. A sticky bit is not enough.
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import trio
 from attrs import define, field, frozen
 
-from kimiaepd.file_safety import open_private, sync_data, sync_directory
+from kimiaepd.storage.file_safety import open_private, sync_data, sync_directory
 
 INTERVAL_SECONDS = 0.2
 """How long a line may wait for its sync while few come (policy `interval`)."""

@@ -25,8 +25,8 @@ import structlog
 import trio
 from attrs import define, field, frozen
 
-from kimiaepd.log_names import LogName, parse_name
-from kimiaepd.log_reader import LogReader, Position, session_of
+from kimiaepd.storage.log_names import LogName, parse_name
+from kimiaepd.storage.log_reader import LogReader, Position, session_of
 
 _LOG: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -9,7 +9,6 @@ whether a daemon lives is told by an answered ping alone.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from pathlib import Path
@@ -19,7 +18,8 @@ from typing import Self
 from attrs import define
 
 from kimiaepd.errors import BusyError, ConfigError
-from kimiaepd.private_directory import create_private
+from kimiaepd.storage.file_safety import lock_file, read_pid
+from kimiaepd.storage.private_directory import create_private
 
 
 @define(eq=False)
@@ -27,7 +27,7 @@ class DaemonLock:
     """The right to be the daemon of a state directory, until `release` or the process's end."""
 
     path: Path
-    _fd: int
+    _descriptor: int
 
     @classmethod
     def acquire(cls, state_dir: Path) -> Self:
@@ -41,35 +41,24 @@ class DaemonLock:
         """
         create_private(state_dir)
         path = state_dir / "daemon.lock"
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            fd = os.open(path, flags, 0o600)
-        except OSError as error:
-            raise ConfigError(f"cannot open {path}: {error.strerror}") from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.fchmod(fd, 0o600)
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+            descriptor = lock_file(path)
         except BlockingIOError:
-            owner = _owner(fd)
-            os.close(fd)
             raise BusyError(
-                f"another daemon is running (pid {owner or 'unknown'}; it holds {path}); "
+                f"another daemon is running (pid {_owner(path) or 'unknown'}; it holds {path}); "
                 "stop it first, or use another state directory"
             ) from None
         except OSError as error:
-            os.close(fd)
             raise ConfigError(f"cannot lock {path}: {error.strerror}") from error
-        return cls(path, fd)
+        return cls(path, descriptor)
 
     def release(self) -> None:
         """Let the next daemon start. The file stays."""
-        if self._fd >= 0:
+        if self._descriptor >= 0:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, 0)
-            os.close(self._fd)
-            self._fd = -1
+                os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     def __enter__(self) -> Self:
         return self
@@ -83,16 +72,16 @@ class DaemonLock:
         self.release()
 
 
-def _owner(fd: int) -> int | None:
+def _owner(path: Path) -> int | None:
     """The pid in the lock file; None where its owner does not write it within 0.2 s.
 
     Between the owner's lock and its write the file is empty, or still has the pid of one that was
     killed: a moment's patience gets the right one.
     """
     for _ in range(20):
-        digits = os.pread(fd, 20, 0).strip()
-        if digits.isdigit() and _lives(int(digits)):
-            return int(digits)
+        pid = read_pid(path)
+        if pid and _lives(pid):
+            return pid
         time.sleep(0.01)
     return None
 

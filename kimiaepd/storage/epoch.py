@@ -13,8 +13,8 @@ import re
 from pathlib import Path
 
 from kimiaepd.errors import ConfigError
-from kimiaepd.file_safety import write_atomically
-from kimiaepd.log_files import open_to_read
+from kimiaepd.storage.file_safety import write_atomically
+from kimiaepd.storage.log_files import open_to_read
 
 EPOCH_NAME = "epoch"
 """The file in the state directory."""

@@ -30,9 +30,9 @@ import structlog
 from attrs import define, field
 
 from kimiaepd.errors import ConfigError
-from kimiaepd.file_safety import open_private, write_atomically
-from kimiaepd.log_files import TornWriteError, lines, open_to_read, repair_tail, write_line
 from kimiaepd.mapping.json_value import JSONObject, MalformedJSONError, dump, parse
+from kimiaepd.storage.file_safety import open_private, write_atomically
+from kimiaepd.storage.log_files import TornWriteError, lines, open_to_read, repair_tail, write_line
 
 _LOG: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

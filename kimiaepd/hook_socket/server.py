@@ -9,7 +9,7 @@ Rules (the ids are those of the project's operations rules):
 - A lack of descriptors is `trio.serve_listeners`' business: it tries again each 100 ms. The soft
   limit is raised first, so that a full house leaves room for logs (I10).
 
-What happens on a connection is `conversation.py`'s; `local_endpoint.py` owns the file.
+What happens on a connection is `conversation.py`'s; `endpoint.py` owns the file.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import structlog
 import trio
 from attrs import frozen
 
-from kimiaepd.connection import Listener
-from kimiaepd.conversation import Conversations, Handler
 from kimiaepd.errors import BusyError, UserError
-from kimiaepd.local_endpoint import Endpoint
-from kimiaepd.socket_limits import Limits
+from kimiaepd.hook_socket.connection import Listener
+from kimiaepd.hook_socket.conversation import Conversations, Handler
+from kimiaepd.hook_socket.endpoint import Endpoint
+from kimiaepd.hook_socket.limits import Limits
 
 __all__ = ["Handler", "Limits", "raise_descriptor_limit", "serve"]
 

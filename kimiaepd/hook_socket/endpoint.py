@@ -8,7 +8,7 @@ Rules (the ids are those of the project's operations rules):
 - A file that a cleaner deleted is made again; one that another program put there is not fought
   over (I8).
 
-It accepts nothing and reads nothing (`socket_server.py`), and resolves no path (`paths.py`).
+It accepts nothing and reads nothing (`server.py`), and resolves no path (`paths.py`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import Literal, Self, TypeAlias
 
 from attrs import define, field
 
-from kimiaepd.connection import Listener
 from kimiaepd.errors import BusyError, ConfigError
+from kimiaepd.hook_socket.connection import Listener
 from kimiaepd.paths import SOCKET_BYTES
-from kimiaepd.private_directory import check_private, create_private
+from kimiaepd.storage.private_directory import check_private, create_private
 
 BACKLOG = 512
 """Connections that the kernel keeps for us; with a short one the second hook would be refused."""
@@ -42,7 +42,7 @@ class Endpoint:
 
     Attributes:
         path: where clients connect.
-        listener: what `socket_server` accepts from; `rebind` puts another in its place.
+        listener: what `server.py` accepts from; `rebind` puts another in its place.
     """
 
     path: Path

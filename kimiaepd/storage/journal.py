@@ -28,13 +28,14 @@ import trio
 from attrs import define, field, frozen
 
 from kimiaepd.errors import BusyError, ConfigError, UserError
-from kimiaepd.file_safety import lock_file, private_directory, read_pid
-from kimiaepd.log_files import MAX_LINE, TornWriteError, stems_in, write_line
-from kimiaepd.log_names import active_name, stem_of
-from kimiaepd.log_reader import JournalError, LogReader, Position
-from kimiaepd.log_sync import Syncer
-from kimiaepd.open_logs import OpenLogs
-from kimiaepd.retention import Bury, Footprint, FreeSpace, IsOpen, Retention
+from kimiaepd.storage.file_safety import lock_file, read_pid
+from kimiaepd.storage.log_files import MAX_LINE, TornWriteError, stems_in, write_line
+from kimiaepd.storage.log_names import active_name, stem_of
+from kimiaepd.storage.log_reader import JournalError, LogReader, Position
+from kimiaepd.storage.log_sync import Syncer
+from kimiaepd.storage.open_logs import OpenLogs
+from kimiaepd.storage.private_directory import create_closed
+from kimiaepd.storage.retention import Bury, Footprint, FreeSpace, IsOpen, Retention
 
 __all__ = ["Journal", "JournalError", "JournalStats", "LogPolicy", "Position"]
 
@@ -329,7 +330,7 @@ class Journal(LogReader):
 
 
 def _take(directory: Path) -> int:
-    private_directory(directory)
+    create_closed(directory)
     path = directory / LOCK_NAME
     try:
         return lock_file(path)

@@ -18,8 +18,8 @@ from pathlib import Path
 import trio
 
 from kimiaepd.errors import ConfigError, UserError
+from kimiaepd.hook_socket.wire import Kind, NeedData, ProtocolError, ReplyReader, encode_request
 from kimiaepd.mapping.json_value import JSON, JSONObject, MalformedJSONError, parse
-from kimiaepd.wire import Kind, NeedData, ProtocolError, ReplyReader, encode_request
 
 REPLY_BYTES = 16 << 20
 """The longest answer that is read; a status of ten thousand sessions has a few MiB."""

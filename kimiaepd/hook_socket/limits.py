@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from kimiaepd.connection import PIECE_BYTES
-from kimiaepd.wire import HEADER_BYTES
+from kimiaepd.hook_socket.connection import PIECE_BYTES
+from kimiaepd.hook_socket.wire import HEADER_BYTES
 
 
 @frozen

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from kimiaepd.file_safety import open_private, sync_data
-from kimiaepd.log_names import parse_name, torn_name
+from kimiaepd.storage.file_safety import open_private, sync_data
+from kimiaepd.storage.log_names import parse_name, torn_name
 
 MAX_LINE = 128 << 20
 """The longest line in bytes, its newline included: what one line can cost a reader's memory."""

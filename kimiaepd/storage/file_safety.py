@@ -1,13 +1,11 @@
-"""Files and directories that are ours alone, and writes that are whole or absent.
+"""Files that are ours alone, and writes that are whole or absent.
 
 Rules:
-- A directory is 0700 and a file 0600 whatever the umask says (rule I26). One that others can write
-  to is refused, because they may have put something into it; one that they can only read is closed
-  to them.
+- A file is 0600 whatever the umask says (rule I26).
 - Every open has `O_NOFOLLOW` and `O_CLOEXEC`, and what was opened must be a regular file of ours.
 - A file that is replaced is written beside, synced, renamed, and the directory synced.
 
-It does not know what is in the files. The socket's own directory and lock: `local_endpoint.py`.
+It does not know what is in the files. Their directories: `private_directory.py`.
 """
 
 from __future__ import annotations
@@ -20,39 +18,7 @@ import stat
 import sys
 from pathlib import Path
 
-from kimiaepd.errors import ConfigError
-
-_DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-
-
-def private_directory(path: Path) -> None:
-    """Make sure that `path` is a directory which only we can use; parents are made where needed.
-
-    Raises:
-        ConfigError: it cannot be made, is no directory, belongs to somebody else, or others can
-            write to it.
-    """
-    try:
-        for folder in [folder for folder in (path, *path.parents) if not folder.exists()][::-1]:
-            folder.mkdir(exist_ok=True)
-            folder.chmod(_DIRECTORY_MODE)
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be used as a directory: {error.strerror}") from None
-    try:
-        found = os.fstat(descriptor)
-        if found.st_uid != os.geteuid():
-            raise ConfigError(f"{path}: belongs to user {found.st_uid}; name another directory")
-        if found.st_mode & _OTHERS_WRITE:
-            raise ConfigError(
-                f"{path}: other users can write to it; look what is in it, then: chmod 700 {path}"
-            )
-        if stat.S_IMODE(found.st_mode) != _DIRECTORY_MODE:
-            os.fchmod(descriptor, _DIRECTORY_MODE)
-    finally:
-        os.close(descriptor)
 
 
 def open_private(path: str | Path, flags: int) -> int:

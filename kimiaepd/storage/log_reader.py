@@ -20,9 +20,9 @@ from typing import TypeAlias
 import structlog
 from attrs import define
 
-from kimiaepd.log_files import closed_stamps, lines, lines_backward, open_to_read, stems_in
-from kimiaepd.log_names import active_name, closed_name, session_of_stem, stem_of
 from kimiaepd.mapping.json_value import JSONObject, MalformedJSONError, parse
+from kimiaepd.storage.log_files import closed_stamps, lines, lines_backward, open_to_read, stems_in
+from kimiaepd.storage.log_names import active_name, closed_name, session_of_stem, stem_of
 
 _LOG: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

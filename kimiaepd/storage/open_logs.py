@@ -21,10 +21,10 @@ from pathlib import Path
 import structlog
 from attrs import define, field
 
-from kimiaepd.file_safety import open_private
-from kimiaepd.log_files import closed_stamps, ends_whole, repair_tail
-from kimiaepd.log_names import active_name, closed_name, stem_of
-from kimiaepd.log_sync import Syncer
+from kimiaepd.storage.file_safety import open_private
+from kimiaepd.storage.log_files import closed_stamps, ends_whole, repair_tail
+from kimiaepd.storage.log_names import active_name, closed_name, stem_of
+from kimiaepd.storage.log_sync import Syncer
 
 _LOG: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

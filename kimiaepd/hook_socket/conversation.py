@@ -9,7 +9,7 @@ Rules (the ids are those of the project's operations rules):
   goes in one piece, and pays for none.
 - How long a call is held is the handler's business; `Peer.gone` tells it when nobody waits.
 
-The bytes are `wire.py`'s; accepting, stopping and the socket's file are `socket_server.py`'s.
+The bytes are `wire.py`'s; accepting, stopping and the socket's file are `server.py`'s.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ import trio
 from attrs import define, field
 
 from kimiaepd import __version__
-from kimiaepd.connection import PIECE_BYTES, Connection
 from kimiaepd.errors import UserError
-from kimiaepd.mapping.json_value import JSON, JSONObject, dump
-from kimiaepd.peer import Peer, peer_uid
-from kimiaepd.socket_limits import Limits
-from kimiaepd.wire import (
+from kimiaepd.hook_socket.connection import PIECE_BYTES, Connection
+from kimiaepd.hook_socket.limits import Limits
+from kimiaepd.hook_socket.peer import Peer, peer_uid
+from kimiaepd.hook_socket.wire import (
     NO_REPLY,
     Kind,
     NeedData,
@@ -37,6 +36,7 @@ from kimiaepd.wire import (
     RequestReader,
     encode_reply,
 )
+from kimiaepd.mapping.json_value import JSON, JSONObject, dump
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 

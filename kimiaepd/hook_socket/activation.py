@@ -19,7 +19,7 @@ from pathlib import Path
 import structlog
 
 from kimiaepd.errors import ConfigError
-from kimiaepd.local_endpoint import Endpoint, adopt
+from kimiaepd.hook_socket.endpoint import Endpoint, adopt
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
