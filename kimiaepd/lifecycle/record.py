@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TypeAlias
 
 import cattrs
 from attrs import evolve, field, fields_dict, frozen
@@ -22,8 +23,12 @@ from kimiaepd.mapping.hooks import map_hook
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.mapping.payloads import HookPayload, ToolError
 
-PAST_KEPT = 16
+PAST_KEPT = 8
 """Calls and asks that ended, kept so that a late second end is known as such."""
+
+_Past: TypeAlias = tuple[str, str, str | None, str | None, bool, str | None, bool]
+"""An ended call: id, name, requested, run, decided, terminal, abandoned. A record is written after
+every hook, and these are most of it: so they stand in it without their members' names."""
 
 _CONVERTER = cattrs.Converter(omit_if_default=True)
 
@@ -57,7 +62,7 @@ class _Kept:
     asked_ever: bool = False
     run: Run | None = None
     calls: list[Call] = field(factory=list)
-    past_calls: list[Call] = field(factory=list)
+    past_calls: list[_Past] = field(factory=list)
     asks: list[Ask] = field(factory=list)
     past_asks: dict[str, str] = field(factory=dict)
     delegating: list[str] = field(factory=list)
@@ -74,7 +79,7 @@ def to_record(state: State) -> JSONObject:
         "asked_ever": state.asked_ever,
         "run": _members(state.run) if state.run else None,
         "calls": [_members(call) for call in state.calls.values()],
-        "past_calls": [_members(call) for call in list(state.past_calls.values())[-PAST_KEPT:]],
+        "past_calls": [_past(call) for call in list(state.past_calls.values())[-PAST_KEPT:]],
         "asks": [_members(ask) for ask in state.asks.values()],
         "past_asks": dict(list(state.past_asks.items())[-PAST_KEPT:]),
         "delegating": list(state.subagents.delegating),
@@ -98,7 +103,7 @@ def from_record(record: JSONObject) -> State:
         asked_ever=kept.asked_ever,
         run=kept.run,
         calls={call.id: call for call in kept.calls},
-        past_calls={call.id: call for call in kept.past_calls},
+        past_calls={past[0]: _call(past) for past in kept.past_calls},
         asks={ask.key: ask for ask in kept.asks},
         past_asks=kept.past_asks,
         subagents=Subagents(kept.delegating, kept.begun, kept.stopped, [], kept.background),
@@ -110,6 +115,27 @@ def _members(thing: Run | Call | Ask) -> JSON:
     members: JSONObject = _CONVERTER.unstructure(thing)
     members.pop("at", None)
     return members
+
+
+def _past(call: Call) -> JSON:
+    past: _Past = (
+        *(call.id, call.name, call.requested, call.run),
+        *(call.decided, call.terminal, call.abandoned),
+    )
+    return list(past)
+
+
+def _call(past: _Past) -> Call:
+    call_id, name, requested, run, decided, terminal, abandoned = past
+    return Call(
+        call_id,
+        name,
+        requested=requested,
+        run=run,
+        decided=decided,
+        terminal=terminal,
+        abandoned=abandoned,
+    )
 
 
 def _wait(wait: Wait) -> JSON:

@@ -53,6 +53,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise MalformedJSONError("malformed", f"{name} is not JSON")
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _DECODER = json.JSONDecoder(
     parse_int=_integer, parse_float=_number, parse_constant=_refuse_constant
 )
@@ -86,5 +87,5 @@ def without_surrogates(text: str) -> str:
 
 def dump(value: JSON) -> bytes:
     """One compact line of UTF-8 without a newline; lone surrogates become U+FFFD."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = _ENCODER.encode(value)
     return without_surrogates(text).encode("utf-8")
