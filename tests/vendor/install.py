@@ -76,11 +76,14 @@ def install(version: str) -> Path:
 
 
 def _npm_install(version: str, place: Path) -> None:
-    quiet = ["--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"]
     # No script of a dependency runs; the CLI works without what those would build.
-    command = ["install", "--ignore-scripts", "--save-exact", "--fetch-retries=1", *quiet]
+    command = ["install", "--ignore-scripts", "--save-exact"]
+    quiet = ["--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"]
+    brief = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
     (place / "package.json").write_text("{}\n")  # npm must not look for a project further up
-    said = _run([node().npm, *command, f"{PACKAGE}@{version}"], place, NPM_DEADLINE_S)
+    said = _run(
+        [node().npm, *command, *quiet, *brief, f"{PACKAGE}@{version}"], place, NPM_DEADLINE_S
+    )
     if said.returncode:
         lines = said.stderr.strip().splitlines() or ["it said nothing"]
         raise UnavailableError(f"npm did not give {PACKAGE}@{version}: {lines[0]}")
