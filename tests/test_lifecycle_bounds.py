@@ -89,6 +89,16 @@ def test_a_reply_never_waits_for_what_is_decided_already() -> None:
     assert story.types == ["tool.requested", "tool.failed"]
 
 
+def test_a_call_that_is_forgotten_among_too_many_is_not_taken_for_the_old_one_of_its_id() -> None:
+    story = Story()
+    for event in ("PreToolUse", "PostToolUse", "PreToolUse"):
+        story.hook(event, after=0, **call("c"))
+    for number in range(OPEN_CALLS):
+        story.hook("PreToolUse", after=0, **call(f"c{number}"))
+    story.hook("PostToolUse", after=0, **call("c"))
+    assert story.core.count("tool.completed") == 2
+
+
 def test_ids_too_long_to_keep_are_told_apart_all_the_same() -> None:
     story = Story()
     one, other = "x" * LONGEST + "1", "x" * LONGEST + "2"

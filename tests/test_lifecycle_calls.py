@@ -364,6 +364,15 @@ def test_a_rejection_whose_request_never_comes_leaves_the_failure_a_failure() ->
     assert story.machine.duplicates == 1
 
 
+def test_a_failure_after_such_a_rejection_does_not_wait() -> None:
+    """It has no ask, and has had its result."""
+    story = asking()
+    story.hook("PreToolUse", after=0.1, **bash("c2"))
+    story.hook("PermissionResult", after=0.1, decision="rejected", **approval("c2"))
+    story.hook("PostToolUseFailure", after=2, **bash("c2"))
+    assert story.types[-1] == "tool.failed"
+
+
 def test_a_rejection_without_a_call_id_denies_the_call_of_its_ask() -> None:
     story = asking()
     story.hook("PermissionResult", after=1, id="approval_c1", decision="rejected")

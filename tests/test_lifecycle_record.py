@@ -21,7 +21,7 @@ PAUSE = 2.1
 """Longer than anything waits."""
 
 stories = st.one_of(anything, sessions())
-cuts = st.integers(0, 40)
+cuts = st.integers(0, 10_000)
 quickly = settings(max_examples=100, deadline=None)
 
 
@@ -39,6 +39,12 @@ def carry_on(story: Story, state: State) -> None:
     story.machine.duplicates = duplicates
 
 
+def halves(hooks: list[Told], cut: int) -> tuple[list[Told], list[Told]]:
+    """The hooks before a cut and those after it; every number is a place."""
+    place = cut % (len(hooks) + 1)
+    return hooks[:place], hooks[place:]
+
+
 def told(hooks: list[Told]) -> Telling:
     """A story of these hooks."""
     return Telling().tell_all(hooks)
@@ -50,9 +56,10 @@ def told(hooks: list[Told]) -> Telling:
 @quickly
 @given(hooks=stories, cut=cuts)
 def test_the_rules_hold_whenever_the_process_changes(hooks: list[Told], cut: int) -> None:
-    story = told(hooks[:cut])
+    before, after = halves(hooks, cut)
+    story = told(before)
     restart(story)
-    story.tell_all(hooks[cut:])
+    story.tell_all(after)
     story.machine.settle()
     check(story.events)
 
@@ -60,13 +67,14 @@ def test_the_rules_hold_whenever_the_process_changes(hooks: list[Told], cut: int
 @quickly
 @given(hooks=stories, cut=cuts)
 def test_a_restart_in_a_quiet_moment_changes_nothing(hooks: list[Told], cut: int) -> None:
+    before, after = halves(hooks, cut)
     outlines = []
     for is_restarted in (False, True):
-        story = told(hooks[:cut])
+        story = told(before)
         story.wait(PAUSE)
         if is_restarted:
             restart(story)
-        story.tell_all(hooks[cut:])
+        story.tell_all(after)
         story.machine.settle()
         outlines.append((outline(story.events), story.machine.duplicates))
     assert outlines[0] == outlines[1]
@@ -75,7 +83,8 @@ def test_a_restart_in_a_quiet_moment_changes_nothing(hooks: list[Told], cut: int
 @quickly
 @given(hooks=stories, cut=cuts)
 def test_what_waited_is_decided_as_if_its_time_were_up(hooks: list[Told], cut: int) -> None:
-    story, restarted = told(hooks[:cut]), told(hooks[:cut])
+    before, _ = halves(hooks, cut)
+    story, restarted = told(before), told(before)
     unanswered = {w.hook.payload.tool_call_id for w in story.machine.state.waits if not w.logged}
     logged = len(story.events)
     story.machine.settle()
@@ -97,7 +106,7 @@ def without_ids(events: list[Logged], logged: int) -> list[tuple[str, str | None
 @quickly
 @given(hooks=stories, cut=cuts)
 def test_the_open_run_closes_as_itself(hooks: list[Told], cut: int) -> None:
-    story = told(hooks[:cut])
+    story = told(halves(hooks, cut)[0])
     run = story.machine.state.run
     restart(story)
     story.hook("Interrupt", after=1)
@@ -115,6 +124,91 @@ def test_a_record_of_a_record_is_the_same(hooks: list[Told], times: int) -> None
     for _ in range(times):
         record = to_record(from_record(json.loads(json.dumps(record))))
     assert record == first
+
+
+def agent(call: str, *, background: bool = False) -> JSONObject:
+    """The fields of an `Agent` call."""
+    given: JSON = {"run_in_background": background}
+    return {"tool_name": "Agent", "tool_call_id": call, "tool_input": given}
+
+
+def test_a_subagents_stop_is_its_own_after_a_restart_too() -> None:
+    story = Story()
+    story.hook("UserPromptSubmit", prompt="p")
+    story.hook("PreToolUse", after=1, **agent("a1"))
+    story.hook("SubagentStart", after=0.1)
+    restart(story)
+    story.hook("Stop", after=1)
+    assert "run.finished" not in story.types
+    story.hook("PostToolUse", after=0.1, **agent("a1"))
+    story.hook("SubagentStop", after=0.1)
+    story.hook("Stop", after=1)
+    assert story.types[-1] == "run.finished"
+
+
+def test_a_call_that_ended_without_a_name_has_ended_after_a_restart_too() -> None:
+    story = Story()
+    story.hook("UserPromptSubmit", prompt="p")
+    story.hook("PreToolUse", after=1, **agent("a1"))
+    story.hook("SubagentStop", after=0.1)
+    restart(story)
+    story.hook("Stop", after=1)
+    assert story.types[-1] == "run.finished"
+
+
+def test_a_background_subagent_is_at_work_after_a_restart_too() -> None:
+    story = Story()
+    story.hook("UserPromptSubmit", prompt="p")
+    story.hook("SubagentStart", after=0.1)
+    restart(story)
+    story.hook("Stop", after=1)
+    assert story.types[-1] == "x.kimi-code.session.stop"
+    story.hook("SubagentStop", after=0.1)
+    story.hook("Stop", after=1)
+    assert story.types[-1] == "run.finished"
+
+
+def test_a_subagent_that_had_begun_stops_late_after_a_restart_too() -> None:
+    story = Story()
+    story.hook("UserPromptSubmit", prompt="p")
+    story.hook("SubagentStart", after=0.1)
+    story.hook("PreToolUse", after=1, **agent("a1"))
+    story.hook("SubagentStart", after=0.1)
+    restart(story)
+    story.hook("PostToolUse", after=1, **agent("a1"))
+    story.hook("SubagentStop", after=0.1)
+    story.hook("Stop", after=1)
+    assert story.types[-1] == "x.kimi-code.session.stop", "the one in the background is at work"
+
+
+@pytest.mark.parametrize("event", ["PermissionRequest", "PermissionResult", "PostToolUse"])
+def test_what_has_ended_does_not_end_or_begin_twice_after_a_restart(event: str) -> None:
+    story = asking()
+    story.hook("PermissionResult", after=1, decision="approved", **ASK)
+    story.hook("PostToolUse", after=1, **BASH)
+    restart(story)
+    logged = len(story.events)
+    fields = BASH if event == "PostToolUse" else ASK | {"decision": "approved"}
+    story.hook(event, after=0.1, **fields)
+    assert (len(story.events), story.machine.duplicates) == (logged, 1)
+
+
+def test_what_waited_says_after_a_restart_what_it_would_have_said() -> None:
+    story = Telling()
+    story.hook("UserPromptSubmit", prompt="p")
+    story.hook("PreToolUse", after=1, **BASH)
+    story.hook("PermissionRequest", after=0.1, **ASK)
+    story.hook("PostToolUseFailure", after=1, error={"code": "internal", "message": "m"}, **BASH)
+    failed_ns = story.sources[-1]
+    story.hook("SessionEnd", after=0.1, reason="archive")
+    ended_ns = story.sources[-1]
+    restart(story)
+    failed, ended = story.only("tool.failed"), story.only("session.ended")
+    assert failed.data["error.type"] == "internal"
+    assert "error.message" not in failed.data, "content is not kept"
+    assert ended.data == {"reason": "normal", "detail": "archive"}
+    moments = dict(zip((event.id for event in story.events), story.sources, strict=True))
+    assert (moments[failed.id], moments[ended.id]) == (failed_ns, ended_ns)
 
 
 CONTENT: tuple[tuple[str, JSON], ...] = (
@@ -254,9 +348,10 @@ def carry_on_from_the_log(story: Story, *, data: bool) -> None:
 def test_from_the_log_alone_no_terminal_comes_twice_and_the_end_once(
     hooks: list[Told], cut: int, *, data: bool
 ) -> None:
-    story = told(hooks[:cut])
+    before, after = halves(hooks, cut)
+    story = told(before)
     carry_on_from_the_log(story, data=data)
-    story.tell_all(hooks[cut:])
+    story.tell_all(after)
     story.machine.settle()
     story.hook("SessionEnd", after=1)
     story.wait(2)
@@ -270,7 +365,7 @@ def test_from_a_log_cut_anywhere_the_open_run_closes_as_itself(
     hooks: list[Told], cut: int, lost: int, *, data: bool
 ) -> None:
     """The last events of a log can be lost with the process that wrote them."""
-    story = told(hooks[:cut])
+    story = told(halves(hooks, cut)[0])
     del story.events[len(story.events) - min(lost, len(story.events)) :]
     open_run = run_open_after(story.events)
     carry_on_from_the_log(story, data=data)
@@ -364,6 +459,32 @@ def test_from_the_log_two_asks_of_one_call_are_two() -> None:
     story.hook("SessionEnd", after=1)
     story.wait(2)
     assert story.core.count("attention.resolved") == 2
+
+
+def test_the_log_may_be_ahead_of_the_record() -> None:
+    """A record is as old as the hook that was handled when the process died."""
+    story = Story()
+    story.hook("UserPromptSubmit", prompt="p")
+    story.hook("PreToolUse", after=1, **agent("a1"))
+    record = to_record(story.machine.state)
+    told_of = len(story.events)
+    story.hook("Interrupt", after=1)
+    state = from_record(record)
+    for event in story.events[told_of:]:
+        fold(state, at_metadata(event))
+    carry_on(story, state)
+    story.hook("UserPromptSubmit", after=1, prompt="next")
+    story.hook("Stop", after=1)
+    assert story.core[2:] == ["run.cancelled", "run.started", "run.finished"]
+
+
+def test_an_ask_that_timed_out_is_not_dismissed_again() -> None:
+    story = asking()
+    timed_out = Logged("e9", "attention.timeout", story.events[-1].id, "run1", None, {}, story.now)
+    story.events.append(timed_out)
+    carry_on_from_the_log(story, data=True)
+    story.hook("Interrupt", after=1)
+    assert "attention.resolved" not in story.types
 
 
 def test_from_the_log_a_request_after_an_interrupt_degrades() -> None:

@@ -247,16 +247,81 @@ def test_a_subagents_stop_just_after_its_calls_own_end_discounts_no_background_o
     assert closed_by(story) == story.now
 
 
-def test_a_refused_agent_call_had_no_subagent_and_takes_no_stop_of_another() -> None:
-    story = in_background()
-    story.hook("PreToolUse", after=1, **agent("a1"))
-    story.hook("PermissionRequest", after=0.1, **agent("a1"))
-    story.hook("PermissionResult", after=1, decision="rejected", **agent("a1"))
-    story.hook("PostToolUseFailure", after=0.1, **agent("a1"))
+def refuse(story: Story, call: str) -> None:
+    """An `Agent` call that its user refuses, so that no subagent begins."""
+    story.hook("PreToolUse", after=1, **agent(call))
+    story.hook("PermissionRequest", after=0.1, **agent(call))
+    story.hook("PermissionResult", after=1, decision="rejected", **agent(call))
+    story.hook("PostToolUseFailure", after=0.1, **agent(call))
+
+
+def assert_the_next_stop_is_the_background_subagents(story: Story) -> None:
+    """The Stop before its SubagentStop is taken, and the one after it closes the run."""
     story.hook("Stop", after=0.5)
     story.hook("SubagentStop", after=0.1, agent_name="explore")
     story.hook("Stop", after=0.2)
-    assert closed_by(story) == story.now, "the first Stop was the background subagent's"
+    assert closed_by(story) == story.now
+
+
+def test_a_refused_agent_call_had_no_subagent_and_takes_no_stop_of_another() -> None:
+    story = in_background()
+    refuse(story, "a1")
+    assert_the_next_stop_is_the_background_subagents(story)
+
+
+def test_nor_does_one_after_a_subagent_that_failed() -> None:
+    story = in_background()
+    story.hook("PreToolUse", after=1, **agent("a1"))
+    story.hook("SubagentStart", after=0.1, agent_name="coder")
+    story.hook("StopFailure", after=1, error_type="APIStatusError")
+    story.hook("PostToolUseFailure", after=0.1, **agent("a1"))
+    refuse(story, "a2")
+    assert_the_next_stop_is_the_background_subagents(story)
+
+
+def test_nor_one_after_a_subagent_that_was_interrupted() -> None:
+    story = in_background()
+    story.hook("PreToolUse", after=1, **agent("a1"))
+    story.hook("SubagentStart", after=0.1, agent_name="coder")
+    story.hook("Interrupt", after=1)
+    story.hook("UserPromptSubmit", after=1, prompt="next")
+    refuse(story, "a2")
+    assert_the_next_stop_is_the_background_subagents(story)
+
+
+@pytest.mark.parametrize(("seconds", "is_late"), [(1.999, True), (2.0, False), (2.001, False)])
+def test_a_subagent_stop_is_its_calls_until_two_seconds_after_the_calls_own_end(
+    seconds: float, is_late: bool
+) -> None:
+    story = in_background()
+    story.hook("PreToolUse", after=1, **agent("a1"))
+    story.hook("SubagentStart", after=0.1, agent_name="coder")
+    story.hook("PostToolUse", after=1, **agent("a1"))
+    story.hook("SubagentStop", after=seconds, agent_name="?")
+    story.hook("Stop", after=0.1)
+    assert ("run.finished" not in story.types) == is_late, "later, it discounts the other one"
+
+
+def test_a_foreground_subagents_stop_does_not_take_a_stop_that_waits() -> None:
+    story = in_background()
+    story.hook("Stop", after=1)
+    first_at = story.now
+    story.hook("PreToolUse", after=0.1, **agent("a1"))
+    story.hook("SubagentStart", after=0.1, agent_name="coder")
+    story.hook("SubagentStop", after=0.1, agent_name="coder")
+    story.wait(5)
+    assert closed_by(story) == first_at
+
+
+def test_a_subagent_that_stopped_in_one_run_ends_none_in_the_next() -> None:
+    """Its call's own end was lost; what is held against the count goes with the run."""
+    story = delegated("a1")
+    story.hook("SubagentStop", after=1, agent_name="explore")
+    story.hook("Interrupt", after=1)
+    story.hook("UserPromptSubmit", after=1, prompt="next")
+    story.hook("PreToolUse", after=1, **agent("a2"))
+    story.hook("Stop", after=1)
+    assert "run.finished" not in story.types
 
 
 # --- in the background ---

@@ -135,8 +135,8 @@ def run_ended(state: State, run: str | None, *, abandoned: bool) -> None:
     `run` is None for a turn that had none, and `abandoned` whether nobody will be asked any more
     about the calls that were in it.
     """
-    for call in [call for call in state.calls.values() if call.run == run]:
-        del state.calls[call.id]
+    for call in state.calls.values():
         remember(state.past_calls, call.id, call, PAST)
+    state.calls.clear()
     for call in state.past_calls.values():
         call.abandoned = call.abandoned or (abandoned and call.run == run)

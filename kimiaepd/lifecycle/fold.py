@@ -68,7 +68,6 @@ def _tool_requested(state: State, event: JSONObject) -> None:
     key = call_id or _word(event.get("id"))
     print_ = f"{name}/{_word(_member(event, 'args_digest'))}"
     call = Call(key, name, print_, _word(event.get("id")), _word(event.get("run")) or None)
-    state.past_calls.pop(key, None)
     remember(state.calls, key, call, OPEN_CALLS)
 
 

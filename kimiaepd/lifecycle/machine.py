@@ -86,9 +86,7 @@ class Machine:
         self._log(hook)
 
     def _session_end(self, hook: Hook) -> None:
-        if waits.first(self.state, (WaitKind.END,)):
-            self._degrade(hook)
-        elif self.state.run and not waits.first(self.state, (WaitKind.STOP,)):
+        if self.state.run and not waits.first(self.state, (WaitKind.STOP,)):
             self._wait(WaitKind.END, hook)
         else:
             self._end_session(hook, logged=None)
@@ -121,12 +119,10 @@ class Machine:
         state = self.state
         if subagents.working(state.subagents):
             self._degrade(hook)
-        elif not state.subagents.background:
-            self._end_turn(hook, asks.of_main_agent)
-        elif state.run:
+        elif state.subagents.background:
             self._wait(WaitKind.STOP, hook)
         else:
-            self._degrade(hook)
+            self._end_turn(hook, asks.of_main_agent)
 
     def _stop_failure(self, hook: Hook) -> None:
         if subagents.working(self.state.subagents):
