@@ -4,12 +4,15 @@ Hooks are processes that the vendor starts; they overtake one another, come twic
 and a subagent's Stop looks like its parent's. These rooms turn them into runs, tool calls and asks
 that each open once and close once.
 
-    state.py      what is open in a session, and what a record of it holds
+    state.py      what is open in a session, and how much of it is kept at most
     subagents.py  whose Stop is it
     calls.py      tool calls: one request, at most one terminal
     asks.py       the vendor's own approvals: one request, one answer, one resolution
     runs.py       one run a prompt, one terminal a run
+    waits.py      the hooks that wait, in order of arrival
     machine.py    the hooks in their order: what waits for what, and what a boundary settles
+    record.py     what of a state outlives its process, without content
+    fold.py       what a session's own log says beyond its record
 
 Rules that hold for all of them: they read no clock and no file; time comes in with each hook, and
 events go out through `Emit`. `machine.py` knows the others, and they know only `state.py`.
