@@ -211,6 +211,19 @@ def test_what_waited_says_after_a_restart_what_it_would_have_said() -> None:
     assert (moments[failed.id], moments[ended.id]) == (failed_ns, ended_ns)
 
 
+def test_a_reply_that_waited_takes_no_hook_with_it_that_was_answered() -> None:
+    """Its shim is gone without an answer; what others wait for is decided all the same."""
+    story = Story()
+    story.hook("UserPromptSubmit", prompt="p")
+    story.hook("SubagentStart", after=0.1)
+    story.hook("PreToolUse", after=1, **BASH)
+    story.hook("Stop", after=1)
+    assert story.hook("PostToolUseFailure", after=0.1, **BASH) is not None
+    restart(story)
+    assert story.core[-1] == "run.finished"
+    assert "tool.failed" not in story.types
+
+
 CONTENT: tuple[tuple[str, JSON], ...] = (
     ("prompt", [{"type": "text", "text": MARKER}]),
     ("tool_input", {"command": MARKER, MARKER: 1}),
@@ -473,9 +486,11 @@ def test_the_log_may_be_ahead_of_the_record() -> None:
     for event in story.events[told_of:]:
         fold(state, at_metadata(event))
     carry_on(story, state)
-    story.hook("UserPromptSubmit", after=1, prompt="next")
+    story.hook("PermissionRequest", after=1, **ASK)
     story.hook("Stop", after=1)
-    assert story.core[2:] == ["run.cancelled", "run.started", "run.finished"]
+    assert story.core[2:] == ["run.cancelled", "attention.requested", "attention.resolved"], (
+        "its delegating call is over with it, so the Stop is the main agent's"
+    )
 
 
 def test_an_ask_that_timed_out_is_not_dismissed_again() -> None:
@@ -487,14 +502,32 @@ def test_an_ask_that_timed_out_is_not_dismissed_again() -> None:
     assert "attention.resolved" not in story.types
 
 
-def test_from_the_log_a_request_after_an_interrupt_degrades() -> None:
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ("Interrupt", "x.kimi-code.session.permission_request"),
+        ("UserPromptSubmit", "attention.requested"),
+    ],
+)
+def test_from_the_log_only_a_run_that_was_interrupted_takes_its_late_requests_with_it(
+    end: str, expected: str
+) -> None:
     story = Story()
     story.hook("UserPromptSubmit", prompt="p")
     story.hook("PreToolUse", after=1, **BASH)
-    story.hook("Interrupt", after=1)
+    story.hook(end, after=1)
     carry_on_from_the_log(story, data=True)
     story.hook("PermissionRequest", after=0.1, **ASK)
-    assert story.types[-1] == "x.kimi-code.session.permission_request"
+    assert story.types[-1] == expected
+
+
+@pytest.mark.parametrize("data", [True, False])
+def test_from_the_log_a_call_that_has_ended_is_not_open(*, data: bool) -> None:
+    story = Story()
+    story.hook("PreToolUse", after=1, **BASH)
+    story.hook("PostToolUse", after=1, **BASH)
+    carry_on_from_the_log(story, data=data)
+    assert not story.machine.state.is_open
 
 
 _MEMBERS = ("id", "type", "run", "data", "tool", "cause", "subject", "call_id", "name")

@@ -391,6 +391,22 @@ def test_it_takes_exactly_one_the_latest_and_the_other_closes_the_run() -> None:
     assert story.types.count("run.finished") == 1
 
 
+def test_a_second_waiting_stop_adds_nothing_when_its_time_is_up() -> None:
+    story = in_background()
+    story.hook("Stop", after=1)
+    story.hook("Stop", after=0.1)
+    story.wait(10)
+    assert story.types[-3:] == [STOP, STOP, "run.finished"]
+
+
+def test_nor_does_a_stop_with_no_run_open() -> None:
+    story = Story()
+    story.hook("SubagentStart", agent_name="explore")
+    story.hook("Stop", after=1)
+    story.wait(10)
+    assert story.types == ["delegation.subagent.started", STOP]
+
+
 def test_two_subagent_stops_take_two() -> None:
     story = in_background(2)
     for _ in range(3):
