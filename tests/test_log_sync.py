@@ -333,6 +333,48 @@ async def test_or_64_lines(directory: Path, syncs: Syncs, mock_clock: MockClock)
     journal.close()
 
 
+async def test_the_end_of_a_session_does_not_wait_for_the_interval(
+    directory: Path, syncs: Syncs, mock_clock: MockClock
+) -> None:
+    journal = Journal.open(directory, policy=ROOMY)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(journal.run, never, unseen)
+        journal.hasten()  # nothing waits: the next line is not hurried
+        fill(journal, "s", 1)
+        await wait_all_tasks_blocked()
+        assert syncs.inodes == []
+
+        start = trio.current_time()
+        journal.hasten()
+        await syncs.until(1)
+        await journal.sync_all()
+        assert trio.current_time() == start
+
+        fill(journal, "s", 1, first=1)
+        await wait_all_tasks_blocked()
+        assert len(syncs.inodes) == 1  # the interval is as long as before
+        nursery.cancel_scope.cancel()
+    journal.close()
+
+
+@pytest.mark.parametrize("policy", ["always", "os"])
+async def test_only_the_interval_is_hastened(
+    directory: Path, syncs: Syncs, mock_clock: MockClock, policy: str
+) -> None:
+    journal = Journal.open(
+        directory,
+        policy=LogPolicy(sync="os" if policy == "os" else "always", min_free_bytes=0),
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(journal.run, never, unseen)
+        fill(journal, "s", 1)
+        journal.hasten()
+        await wait_all_tasks_blocked()
+        assert syncs.inodes == []
+        nursery.cancel_scope.cancel()
+    journal.close()
+
+
 async def test_the_interval_goes_on_after_somebody_else_synced(
     directory: Path, syncs: Syncs, mock_clock: MockClock
 ) -> None:
