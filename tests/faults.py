@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Self
 
 import pytest
+import trio
 from attrs import define, field
 
 
@@ -88,6 +89,21 @@ class Faults:
             return real(descriptor, *args)
 
         self._patch.setattr(target, name, watched)
+
+    def no_thread(self, *, times: int = sys.maxsize) -> None:
+        """Make the system refuse a thread, as it does at its limit of processes."""
+        real = trio.to_thread.run_sync
+        left = times
+
+        async def run_sync(*args: object, **kwargs: object) -> object:
+            nonlocal left
+            self.calls["run_sync"] += 1
+            if left > 0:
+                left -= 1
+                raise RuntimeError("can't start new thread")
+            return await real(*args, **kwargs)  # type: ignore[arg-type]
+
+        self._patch.setattr(trio.to_thread, "run_sync", run_sync)
 
     def disk_takes(self, room: int) -> None:
         """Let `os.write` write so many bytes more in all: the last is cut short, then ENOSPC."""

@@ -300,6 +300,40 @@ async def test_a_caller_that_goes_away_leaves_its_lines_to_the_next_sync(
     journal.close()
 
 
+async def test_where_no_thread_is_left_the_sync_is_told_and_waits_again(
+    directory: Path, syncs: Syncs
+) -> None:
+    journal = Journal.open(directory, policy=LogPolicy(sync="always", min_free_bytes=0))
+    fill(journal, "s", 1)
+    with Faults() as faults:
+        faults.no_thread(times=1)
+        with pytest.raises(JournalError):
+            await journal.synced("s")
+        await journal.synced("s")
+
+    assert journal.stats.failed_syncs == 1
+    assert len(syncs.inodes) == 1
+    assert [file.name for file in directory.glob("*.jsonl")] == ["s.jsonl"]  # it stays in use
+    journal.close()
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+async def test_where_no_descriptor_is_left_the_file_is_not_given_up(
+    directory: Path, syncs: Syncs, number: int
+) -> None:
+    journal = Journal.open(directory, policy=LogPolicy(sync="always", min_free_bytes=0))
+    fill(journal, "s", 1)
+    with Faults() as faults:
+        faults.fail(os, "open", number, times=1)
+        with pytest.raises(JournalError):
+            await journal.synced("s")
+        await journal.synced("s")
+
+    assert len(syncs.inodes) == 1
+    assert [file.name for file in directory.glob("*.jsonl")] == ["s.jsonl"]
+    journal.close()
+
+
 # --- the task ----------------------------------------------------------------------------------
 
 
@@ -410,6 +444,54 @@ async def test_the_interval_goes_on_after_a_sync_of_the_directory_alone(
         await syncs.until(1)
         nursery.cancel_scope.cancel()
     journal.close()
+
+
+async def test_the_interval_outlives_a_system_without_threads(
+    directory: Path, syncs: Syncs, mock_clock: MockClock
+) -> None:
+    journal = Journal.open(directory, policy=ROOMY)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(journal.run, never, unseen)
+        await wait_all_tasks_blocked()
+        with Faults() as faults:
+            faults.no_thread()
+            fill(journal, "s", 1)
+            for _ in range(3):
+                await wait_all_tasks_blocked()
+                mock_clock.jump(log_sync.INTERVAL_SECONDS)
+            await wait_all_tasks_blocked()
+            assert faults.calls["run_sync"] == 3  # once an interval, no oftener
+        mock_clock.jump(log_sync.INTERVAL_SECONDS)
+        await syncs.until(1)
+        nursery.cancel_scope.cancel()
+    journal.close()
+
+
+async def test_a_log_that_is_removed_before_its_sync_leaves_the_interval_at_rest(
+    directory: Path, syncs: Syncs, mock_clock: MockClock
+) -> None:
+    woken = 0
+
+    class Syncer(log_sync.Syncer):
+        async def flush(self) -> None:
+            nonlocal woken
+            woken += 1
+            assert woken < 10, "it never sleeps again"
+            await super().flush()
+
+    def fail(name: str, session: str, error: OSError) -> None:
+        raise AssertionError(name)
+
+    directory.mkdir()
+    syncer = Syncer(directory, fail)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(syncer.by_interval)
+        for _ in range(log_sync.INTERVAL_LINES):
+            syncer.wrote("s.jsonl", "s")
+        syncer.removed("s.jsonl")
+        await wait_all_tasks_blocked()
+        assert woken == 1
+        nursery.cancel_scope.cancel()
 
 
 async def test_the_end_of_the_task_syncs_once_more(directory: Path, syncs: Syncs) -> None:

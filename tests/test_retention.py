@@ -304,8 +304,9 @@ async def test_much_that_was_written_brings_the_next_look_forward(directory: Pat
     journal.close()
 
 
+@pytest.mark.parametrize("lacking", ["disk", "thread"])
 async def test_a_retention_that_fails_is_tried_again_an_hour_later(
-    directory: Path, autojump_clock: MockClock
+    directory: Path, autojump_clock: MockClock, lacking: str
 ) -> None:
     policy = LogPolicy(keep_days=1, min_free_bytes=0, sync="os")
     journal = Journal.open(directory, policy=policy)
@@ -319,7 +320,10 @@ async def test_a_retention_that_fails_is_tried_again_an_hour_later(
         nursery.cancel_scope.cancel()
 
     with Faults() as faults:
-        faults.fail(os, "scandir", errno.EIO, times=2)
+        if lacking == "disk":
+            faults.fail(os, "scandir", errno.EIO, times=2)
+        else:
+            faults.no_thread(times=2)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(journal.run, never, bury)
 

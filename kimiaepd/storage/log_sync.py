@@ -7,6 +7,8 @@ Rules:
 - A sync that failed says that bytes may be lost, and a second one would say that all is well. So
   whoever waits for that session is told, once, and the file is given up (`on_failure`). A file that
   somebody removed under our hands is such a failure too.
+- Where the system lacked a thread or a descriptor, the disk was not asked: whoever waits is told
+  all the same, but the file stays in use and waits for the next sync.
 - Files are known by name, and opened anew for each sync: a descriptor that the journal closes
   meanwhile cannot become another file's. While a file is in the thread's hands (`is_busy`), the
   journal does not rename it to rotate it.
@@ -16,6 +18,7 @@ It does not know the policy: whether anybody asks, and when, is `journal.py`'s b
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -25,6 +28,7 @@ import trio
 from attrs import define, field, frozen
 
 from kimiaepd.storage.file_safety import open_private, sync_data, sync_directory
+from kimiaepd.storage.worker_thread import in_thread
 
 INTERVAL_SECONDS = 0.2
 """How long a line may wait for its sync while few come (policy `interval`)."""
@@ -32,26 +36,34 @@ INTERVAL_SECONDS = 0.2
 INTERVAL_LINES = 64
 """How many lines may wait for their sync (policy `interval`)."""
 
+_SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+"""What an open says where the system lacks something: nothing about the file."""
+
 _DOUBTS = 1000
 """How many sessions are remembered whose sync failed, until somebody asks."""
 
 
 @frozen
 class _Outcome:
-    """What one sync could not do: files by name, and the directory."""
+    """What one sync could not do: files by name, those it did not get to, and the directory."""
 
     files: dict[str, OSError]
+    unasked: set[str]
     directory: OSError | None
 
 
 def _sync(directory: Path, files: Iterable[str], *, entries: bool) -> _Outcome:
     """Put files, and where `entries` says so the directory, on the disk. Runs in a thread."""
     failed: dict[str, OSError] = {}
+    unasked = set()
     for name in files:
         try:
             descriptor = open_private(directory / name, os.O_RDONLY)
         except OSError as error:
-            failed[name] = error
+            if error.errno in _SCARCE:
+                unasked.add(name)
+            else:
+                failed[name] = error
             continue
         try:
             sync_data(descriptor)
@@ -63,8 +75,8 @@ def _sync(directory: Path, files: Iterable[str], *, entries: bool) -> _Outcome:
         if entries:
             sync_directory(directory)
     except OSError as error:
-        return _Outcome(failed, error)
-    return _Outcome(failed, None)
+        return _Outcome(failed, unasked, error)
+    return _Outcome(failed, unasked, None)
 
 
 @define
@@ -86,7 +98,8 @@ class Syncer:
         directory: where the files are.
         on_failure: called on the loop's thread with the file's name, its session and the error,
             when a file's sync failed.
-        failed: syncs that failed since the start, of files and of the directory.
+        failed: syncs that failed since the start, of files and of the directory, and those that
+            could not be tried.
     """
 
     directory: Path
@@ -144,23 +157,28 @@ class Syncer:
         itself, and what it was given waits again.
         """
         async with self._turn:
-            if not self._waiting and not self._entries:
-                return
             entries = self._take()
+            if not self._busy and not entries:
+                return  # what waited was removed meanwhile; whom it woke must not wake again
             outcome = None
             try:
-                outcome = await trio.to_thread.run_sync(
+                outcome = await in_thread(
                     partial(_sync, self.directory, tuple(self._busy), entries=entries),
                     limiter=self._thread,
-                    abandon_on_cancel=True,
                 )
+            except OSError:  # there is no thread for it
+                self._fail(self._busy.values())
             finally:
                 batch, self._busy = self._busy, {}
                 if outcome is None:
-                    self._waiting = batch | self._waiting
                     self._entries |= entries
-                    self._some.set()
-            self._settle(batch, outcome)
+                    self._wait_again(batch)
+            if outcome is not None:
+                self._settle(batch, outcome)
+
+    def _wait_again(self, batch: dict[str, str]) -> None:
+        self._waiting = batch | self._waiting
+        self._some.set()
 
     def _take(self) -> bool:
         """Move what waits into the thread's hands; whether the directory is part of it."""
@@ -176,14 +194,20 @@ class Syncer:
 
     def _settle(self, batch: dict[str, str], outcome: _Outcome) -> None:
         for name, error in outcome.files.items():
-            self.failed += 1
-            self._doubt(batch[name])
+            self._fail([batch[name]])
             self.on_failure(name, batch[name], error)
+        if outcome.unasked:
+            waiting = {name: session for name, session in batch.items() if name in outcome.unasked}
+            self._fail(waiting.values())
+            self._wait_again(waiting)
         if outcome.directory:
-            self.failed += 1
             self._entries = True  # a directory cannot be given up
-            for session in batch.values():
-                self._doubt(session)
+            self._fail(batch.values())
+
+    def _fail(self, sessions: Iterable[str]) -> None:
+        self.failed += 1
+        for session in sessions:
+            self._doubt(session)
 
     def _doubt(self, session: str) -> None:
         self._doubts.setdefault(session, _Doubts()).raised += 1

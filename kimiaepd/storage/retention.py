@@ -18,6 +18,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
@@ -27,6 +28,7 @@ from attrs import define, field, frozen
 
 from kimiaepd.storage.log_names import LogName, parse_name
 from kimiaepd.storage.log_reader import LogReader, Position, session_of
+from kimiaepd.storage.worker_thread import in_thread
 
 _LOG: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -168,11 +170,9 @@ class Retention:
         """Remove what is overdue now; what cannot be removed stays until the next time.
 
         Raises:
-            OSError: the directory cannot be read.
+            OSError: the directory cannot be read, or the system has no thread for it.
         """
-        footprints = await trio.to_thread.run_sync(
-            survey, self.reader.directory, abandon_on_cancel=True
-        )
+        footprints = await in_thread(partial(survey, self.reader.directory))
         going = overdue(
             footprints,
             is_open,
