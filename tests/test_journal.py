@@ -396,6 +396,31 @@ def test_a_log_that_was_removed_under_our_feet_begins_anew(
         Journal.open(directory)
 
 
+def test_a_file_that_was_removed_under_our_feet_takes_no_more_lines(
+    journal: Journal, directory: Path
+) -> None:
+    fill(journal, "s", 3)
+    kept = fill(journal, "t", 1)
+    (directory / "s.jsonl").unlink()
+
+    written = fill(journal, "s", 2, first=3)
+
+    assert list(journal.read("s")) == written
+    assert list(journal.read("t")) == kept
+    assert journal.stats.open_files == 2
+
+
+def test_so_does_one_whose_whole_directory_was_removed(journal: Journal, directory: Path) -> None:
+    fill(journal, "s", 1)
+    shutil.rmtree(directory)
+
+    written = fill(journal, "s", 1, first=1)
+
+    assert list(journal.read("s")) == written
+    with pytest.raises(BusyError):
+        Journal.open(directory)
+
+
 # --- rotation ----------------------------------------------------------------------------------
 
 

@@ -5,6 +5,8 @@ Rules:
 - A file is only ever appended to at a line boundary. One that ends in the middle of a line is cut
   back; one that cannot be, or whose bytes the disk would not take, is closed for good, and the
   session goes on in a new one (I23).
+- A file that somebody removed takes no more lines: nobody would ever read them. The look at it
+  costs one `fstat` a line.
 - Closed for good means renamed, with the moment in its name, later than any before it.
 
 It neither writes nor syncs (`journal.py`, `log_sync.py`).
@@ -80,9 +82,12 @@ class OpenLogs:
             OSError: it cannot be opened, or the damaged one before it cannot be put aside.
         """
         log = self._logs.get(session)
-        if log:
+        if log and os.fstat(log.descriptor).st_nlink:
             self._logs.move_to_end(session)
             return log
+        if log:
+            self._close(log)
+            _LOG.warning("log.removed_by_another_program", file=log.name)
         log = self._logs[session] = self._open(session, stem_of(session))
         if len(self._logs) > self.limit:
             self._close(next(iter(self._logs.values())))
