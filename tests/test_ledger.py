@@ -240,6 +240,52 @@ def test_a_rewrite_that_fails_loses_nothing_and_is_not_tried_at_every_put(
     assert reread(path) == {"a": record(19)}
 
 
+def test_no_put_waits_for_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "COMPACT_BYTES", 400)
+    ledger = Ledger.open(path)
+    before = path.stat().st_ino
+    with Faults() as faults:
+        faults.fail_sync(errno.EIO)
+        faults.fail(os, "fsync", errno.EIO)
+        for number in range(60):
+            ledger.put("a", record(number))
+        assert faults.calls["fsync"] == faults.calls["fdatasync"] == faults.calls["fcntl"] == 0
+
+    assert path.stat().st_ino != before
+    ledger.close()
+    assert reread(path) == {"a": record(59)}
+
+
+@pytest.mark.parametrize("left", [b"", b"\0" * 900, b'{"session":"a","rec', b"\0" * 40 + b"}\n"])
+def test_a_rewrite_that_a_power_cut_took_costs_the_records_and_nothing_else(
+    path: Path, left: bytes
+) -> None:
+    path.write_bytes(left)
+    assert reread(path) == {}
+    ledger = Ledger.open(path)
+    ledger.put("b", record(1))
+    ledger.close()
+
+    assert reread(path) == {"b": record(1)}
+
+
+def test_a_rewritten_file_that_cannot_be_opened_is_rewritten_by_the_next_put(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "COMPACT_BYTES", 400)
+    ledger = Ledger.open(path)
+    with Faults() as faults:
+        faults.fail(os, "open", errno.EMFILE, after=1)
+        with pytest.raises(LedgerError):
+            for number in range(60):
+                ledger.put("a", record(number))
+    ledger.put("b", record(1))
+
+    assert ledger.get("a") == reread(path)["a"]
+    assert reread(path)["b"] == record(1)
+    ledger.close()
+
+
 # --- bounds ------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 Rules:
 - A file is 0600 whatever the umask says (rule I26).
 - Every open has `O_NOFOLLOW` and `O_CLOEXEC`, and what was opened must be a regular file of ours.
-- A file that is replaced is written beside, synced, renamed, and the directory synced.
+- A file that is replaced is written beside, synced where that matters, and renamed.
 
 It does not know what is in the files. Their directories: `private_directory.py`.
 """
@@ -105,11 +105,18 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, *, synced: bool = True) -> None:
     """Replace a file: a reader, or we after a crash, find the old content or the new one.
 
+    Args:
+        path: the file.
+        content: all of it.
+        synced: wait for the disk. Else it costs no wait, and after a power cut the file may be the
+            old one, the new one, a part of it, or empty.
+
     Raises:
-        OSError: the file is as it was.
+        OSError: the file is as it was; where it was to be synced, it may also be the new one
+            already, in a directory that is not.
     """
     beside = path.with_name(path.name + ".tmp")
     descriptor = open_private(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -117,11 +124,13 @@ def write_atomically(path: Path, content: bytes) -> None:
         rest = memoryview(content)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
-        sync_data(descriptor)
+        if synced:
+            sync_data(descriptor)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
     finally:
         os.close(descriptor)
     beside.rename(path)
-    sync_directory(path.parent)
+    if synced:
+        sync_directory(path.parent)

@@ -3,8 +3,9 @@
 Rules:
 - What a record says is the caller's business; it holds no content of a session. Whether a session
   is over is read from its record: `"open": true` says that it is not.
-- `put` is one `os.write` at the end of the file. It is not synced: what was put survives the death
-  of this process; after a power cut a record may be missing, and the log is the judge.
+- Nothing is synced: the loop's thread never waits for the disk, neither to put a record, which is
+  one `os.write`, nor to rewrite the file. What was put survives the death of this process. After a
+  power cut records may be missing, or, just after a rewrite, all of them; the log is the judge.
 - At open a torn tail is cut, what is no record is passed over, and the newest record of each
   session is kept.
 - Past `SESSIONS` sessions, or `LIVE_BYTES` of records, the session that was put longest ago goes,
@@ -180,7 +181,7 @@ class Ledger:
     def _rewrite(self) -> None:
         # What is over stands in front: reading it back drops the same sessions in the same order.
         content = b"".join([*self._over.values(), *self._open.values()])
-        write_atomically(self.path, content)
+        write_atomically(self.path, content, synced=False)
         self._reopen()
         self._size = len(content)
         self._retry_at = 0
