@@ -133,12 +133,15 @@ class Emitter:
         try:
             written = self.journal.append(stream.session, event.to_line(), droppable=droppable)
         except JournalError as error:
-            log.warning("event lost", session=stream.session, type=event.type, why=error.code)
             stream.lost += 1
+            if stream.lost == 1:
+                log.warning("events lost", session=stream.session, first=event.type, why=error.code)
             return False
         if written:
             stream.next_seq += 1
             self.counts.logged += 1
+            if event.type == "session.ended":
+                self.journal.hasten()  # nothing may come after it that would sync it (rule I23)
         return written
 
     def _say_gap(self, stream: Stream, missing: int) -> None:

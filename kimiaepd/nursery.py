@@ -1,13 +1,15 @@
 """The daemon: what runs, in which order it starts and stops, what may fail without the rest.
 
 Rules:
-- The order of the start: settings, lock, log, sessions, socket, ready line (rule I12). What fails
-  ends the start with one line, and leaves no socket and nothing half written.
+- The order of the start: settings, lock, log, hooks registered (`up`), socket, epoch, sessions,
+  ready line (rule I12). The socket is bound before the epoch is taken, so that a start that fails
+  uses none up; nobody is accepted before the sessions are there. What fails ends the start with
+  one line, and leaves no socket and nothing half written.
 - Two nurseries, named by lifetime. `keeper_nursery` holds what must outlive every hook: the log's
   syncer, the observer's clock, the signals. `server_nursery`, inside it, holds the hook server:
   when it has let the last hook go, what still waits is decided, and only then the keeper ends.
 - SIGTERM or SIGINT stops within one deadline; a second one stops now. SIGHUP opens the logs again
-  and reads the settings again.
+  and reads the settings again; where it says that our terminal was closed, it stops.
 - A part that can fail by itself gets a supervisor of its own here; the hook server has none: if it
   fails, the daemon ends with its error.
 """
@@ -44,6 +46,7 @@ from kimiaepd.storage.epoch import next_epoch
 from kimiaepd.storage.journal import Journal, LogPolicy
 from kimiaepd.storage.ledger import Ledger
 from kimiaepd.storage.private_directory import create_private
+from kimiaepd.terminal import Terminal
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -84,7 +87,11 @@ class Daemon:
         except UserError as error:
             log.warning("settings not reloaded", why=str(error))
             return {"error": str(error)}
-        self.journal.reopen()
+        try:
+            self.journal.reopen()
+        except (OSError, UserError) as error:
+            log.warning("logs not opened again; the next event tries to", why=str(error))
+            return {"error": str(error)}
         self.emitter.ceilings = _ceilings(fresh)
         self.emitter.redactor = _redactor(fresh, self.environ)
         fixed = evolve(self.settings, capture=fresh.capture, warnings=fresh.warnings)
@@ -139,10 +146,11 @@ async def run_daemon(
     create_private(settings.paths.state_dir)
     with ExitStack() as held:
         held.enter_context(DaemonLock.acquire(settings.paths.state_dir))
+        journal, ledger = _open_storage(settings, held)
         prepare(settings)
-        daemon = _open(settings, load, environ, held)
-        daemon.observer.book.bring_back_waiting(trio.current_time())
         listening = held.enter_context(_endpoint(settings, environ))
+        daemon = _assemble(settings, load, environ, journal, ledger)
+        daemon.observer.book.bring_back(trio.current_time())
         try:
             await _serve_until_stopped(daemon, listening, lambda: announce(settings))
         except BaseExceptionGroup as group:
@@ -170,16 +178,21 @@ async def _serve_until_stopped(
     stopping = trio.Event()
     async with trio.open_nursery() as keeper_nursery:
         book = daemon.observer.book
-        await keeper_nursery.start(daemon.journal.run, book.is_open, book.bury)
+        await keeper_nursery.start(daemon.journal.run, book.is_live, book.bury)
         await keeper_nursery.start(daemon.observer.run)
         await keeper_nursery.start(
             _obey_signals, daemon, stopping, keeper_nursery.cancel_scope.cancel
         )
-        async with trio.open_nursery() as server_nursery:
-            await server_nursery.start(partial(serve, listening, daemon, limits, stopping=stopping))
-            announce()
-            notify(daemon.environ, service_notify.READY)
-        daemon.observer.settle()
+        try:
+            async with trio.open_nursery() as server_nursery:
+                await server_nursery.start(
+                    partial(serve, listening, daemon, limits, stopping=stopping)
+                )
+                announce()
+                notify(daemon.environ, service_notify.READY)
+        finally:
+            # Also where a second signal did not let the stop wait: it costs no time.
+            daemon.observer.settle()
         keeper_nursery.cancel_scope.cancel()
 
 
@@ -190,10 +203,11 @@ async def _obey_signals(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
+    terminal = Terminal()
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         task_status.started()
         async for number in signals:
-            if number == signal.SIGHUP:
+            if number == signal.SIGHUP and not terminal.is_gone():
                 notify(daemon.environ, service_notify.RELOADING)
                 await daemon.reload()
                 notify(daemon.environ, service_notify.READY)
@@ -204,16 +218,24 @@ async def _obey_signals(
                 stopping.set()
 
 
-def _open(
-    settings: Settings, load: Callable[[], Settings], environ: Mapping[str, str], held: ExitStack
-) -> Daemon:
-    """Log, ledger and sessions, in the order of the start; `held` closes them."""
-    paths = settings.paths
-    journal = Journal.open(paths.log_dir, policy=_policy(settings.log))
+def _open_storage(settings: Settings, held: ExitStack) -> tuple[Journal, Ledger]:
+    """Log and ledger; `held` closes them."""
+    journal = Journal.open(settings.paths.log_dir, policy=_policy(settings.log))
     held.callback(journal.close)
-    ledger = Ledger.open(paths.state_dir / "ledger.jsonl")
+    ledger = Ledger.open(settings.paths.state_dir / "ledger.jsonl")
     held.callback(ledger.close)
-    epoch = next_epoch(paths.state_dir, at_least=journal.highest_epoch())
+    return journal, ledger
+
+
+def _assemble(
+    settings: Settings,
+    load: Callable[[], Settings],
+    environ: Mapping[str, str],
+    journal: Journal,
+    ledger: Ledger,
+) -> Daemon:
+    """The daemon on its storage, in an epoch of its own."""
+    epoch = next_epoch(settings.paths.state_dir, at_least=journal.highest_epoch())
     emitter = Emitter(journal, _ceilings(settings), _redactor(settings, environ))
     book = SessionBook(
         emitter=emitter,

@@ -40,6 +40,9 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 NOTHING = b""
 """The reply to every hook that is only observed: zero bytes."""
 
+ACKNOWLEDGE_SECONDS = 0.25
+"""How long a hook is kept for a sync (`log.sync` "always"): its shim waits no longer either."""
+
 IDLE_CHECK_SECONDS = 600.0
 SHOWN = 100
 """Sessions that a status lists: those seen last."""
@@ -57,6 +60,7 @@ class Observer:
         journal: the log they are written to; only its sync is used here.
         bad: payloads that could not be understood, by kind.
         hooks: how many came.
+        unsynced: hooks freed before their events were on disk, where they should have been.
         last_hook_ns: when the shim of the last one started (wall clock); None before the first.
     """
 
@@ -64,6 +68,7 @@ class Observer:
     journal: Journal
     bad: Counter[str] = field(factory=Counter)
     hooks: int = 0
+    unsynced: int = 0
     last_hook_ns: int | None = None
     _woken: trio.Event = field(factory=trio.Event)
 
@@ -121,6 +126,7 @@ class Observer:
             "last_hook_ms": self.last_hook_ns // 1_000_000 if self.last_hook_ns else None,
             "duplicates": self.book.duplicates,
             "not_understood": bad,
+            "unsynced": self.unsynced,
             "sessions": [_session_status(session, now) for session in list(self.book)[-SHOWN:]],
             "sessions_in_memory": len(self.book),
         }
@@ -133,7 +139,7 @@ class Observer:
                 self.book.keep(session)
 
     def _take_in(self, session: Session, hook: Hook) -> Wait | None:
-        session.beats = session.beats or hook.payload.event == "SessionHeartbeat"
+        session.heard(hook.payload.event, self.book.emitter.clock_ns())
         wait = session.machine.hook(hook)
         self.book.keep(session)
         if session.state.waits:
@@ -149,16 +155,26 @@ class Observer:
         return await self._acknowledge(UNKNOWN_SESSION)
 
     async def _acknowledge(self, session_id: str) -> bytes:
-        """Free the hook; where the log must be on disk first, when it is or the disk refused."""
+        """Free the hook; where the log must be on disk first, when it is, or cannot be in time."""
+        late = trio.move_on_after(ACKNOWLEDGE_SECONDS)
         try:
-            await self.journal.synced(session_id)
-        except JournalError as error:
-            log.warning("log not synced", session=session_id, why=error.code)
+            with late:
+                await self.journal.synced(session_id)
+        except JournalError:
+            self._count_unsynced("the disk refused")
+        if late.cancelled_caught:
+            self._count_unsynced("the disk takes too long")
         return NOTHING
+
+    def _count_unsynced(self, why: str) -> None:
+        self.unsynced += 1
+        if self.unsynced == 1:
+            log.warning("hooks freed before their events are on disk", why=why)
 
     def _raise(self, code: str, size: int, started_ns: int, session_id: str) -> None:
         self.bad[code] += 1
-        log.warning("hook not understood", code=code, bytes=size, session=session_id)
+        if self.bad[code] == 1:
+            log.warning("hook not understood", code=code, bytes=size, session=session_id)
         facts: JSONObject = {"code": f"hook-{code}", "bytes": size, "fatal": False}
         fields = tuple(Field((name,), Capture.METADATA, fact) for name, fact in facts.items())
         draft = Draft("error.raised", None, fields, "error")
@@ -183,7 +199,7 @@ def _session_status(session: Session, now: float) -> JSONObject:
         "run": session.state.run.id if session.state.run else None,
         "calls": len(session.state.calls),
         "asks": len(session.state.asks),
-        "ended": session.state.ended,
+        "ended": session.is_over,
         "stale": session.is_stale(now),
         "quiet_s": round(now - session.seen_at),
         "at": [session.stream.epoch, session.stream.next_seq - 1],

@@ -60,6 +60,8 @@ class Said:
         Raises:
             ConfigError: it is not absolute.
         """
+        if "\0" in self.value:
+            raise ConfigError(f"{self.by}: a path cannot have a NUL in it")
         if not self.value.startswith("/"):
             raise ConfigError(f"{self.by}: {self.value!r} is not an absolute path; start it with /")
         return Path(self.value)

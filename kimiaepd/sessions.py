@@ -3,8 +3,12 @@
 Rules:
 - A session is in memory from its first hook until it has been quiet for `idle_seconds`, or until
   more than `MOST` are; then its record and its log bring it back with its next hook.
-- Bringing back: the record from the ledger, and what the log knows beyond it. What waited in a
-  daemon that died is decided as if its time were up.
+- Bringing back: the record from the ledger, and what the log knows beyond it; where the log cannot
+  be read, the record has to do. What waited in a daemon that died is decided as if its time were
+  up. A start brings back what was open and not quiet for long.
+- A session is live (its log stays) while it is in memory and has not ended, or as long by its
+  record; something open in it keeps it live for `OPEN_SECONDS` of silence, because a kimi that was
+  killed never says that its session is over.
 - `(epoch, seq)` is never used twice: the next one is above both the ledger's and the log's last.
 
 What a hook means in a session is `lifecycle`'s business.
@@ -23,9 +27,10 @@ from kimiaepd.lifecycle.fold import fold
 from kimiaepd.lifecycle.machine import Machine
 from kimiaepd.lifecycle.record import from_record, to_record
 from kimiaepd.lifecycle.state import State
-from kimiaepd.mapping.json_value import JSON, JSONObject, MalformedJSONError, parse
-from kimiaepd.storage.journal import Journal
+from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.storage.journal import Journal, JournalError, Position
 from kimiaepd.storage.ledger import Ledger, LedgerError
+from kimiaepd.storage.log_reader import as_object, position_of
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -33,8 +38,13 @@ MOST = 2000
 """Sessions in memory at most; an ordinary one is a few kB, the worst under 1 MB."""
 
 HEARTBEAT_SECONDS = 60.0
+OPEN_SECONDS = 7 * 86_400.0
+"""A session that was silent for a week is over, whatever was open in it."""
+
 STALE_SECONDS = 2 * HEARTBEAT_SECONDS + 5.0
 """Two missed heartbeats and some grace (0.42.0 and later send one a minute)."""
+
+_SIGNS_OF_LIFE = ("SessionStart", "UserPromptSubmit", "SessionHeartbeat")
 
 
 @define(eq=False)
@@ -46,14 +56,18 @@ class Session:
         stream: where it stands in its order.
         machine: its lifecycles.
         seen_at: when its last hook came (monotonic seconds).
+        seen_ns: the same by the wall clock, for the time after a restart.
         beats: whether it has ever sent a heartbeat, so that silence means something.
+        is_over: whether its last SessionEnd is the last that it said; it may be resumed.
     """
 
     id: str
     stream: Stream
     machine: Machine
     seen_at: float
+    seen_ns: int = 0
     beats: bool = False
+    is_over: bool = False
 
     @property
     def state(self) -> State:
@@ -63,13 +77,26 @@ class Session:
     def is_stale(self, now: float) -> bool:
         """Whether it has missed two heartbeats while it should still send them."""
         quiet = now - self.seen_at > STALE_SECONDS
-        return self.beats and quiet and not self.state.ended
+        return self.beats and quiet and not self.is_over
+
+    def heard(self, event: str, wall_ns: int) -> None:
+        """Note what a hook says of the session's life, whatever else it means."""
+        self.seen_ns = wall_ns
+        self.beats = self.beats or event == "SessionHeartbeat"
+        if event == "SessionEnd":
+            self.is_over = True
+        elif event in _SIGNS_OF_LIFE:
+            self.is_over = False
 
     def record(self) -> JSONObject:
         """What outlives the process: where it stands, and what is open."""
         return {
             "at": [self.stream.epoch, self.stream.next_seq - 1],
             "open": self.state.is_open,
+            "seen_s": self.seen_ns // 10**9,
+            "beats": self.beats,
+            "over": self.is_over,
+            "lost": self.stream.lost,
             "state": to_record(self.state),
         }
 
@@ -104,14 +131,16 @@ class SessionBook:
 
     def keep(self, session: Session) -> None:
         """Write the session's record: after each hook that was taken in."""
-        if session.stream.next_seq:
+        if session.stream.next_seq or session.stream.lost:
             self._put(session.id, session.record())
 
-    def bring_back_waiting(self, now: float) -> None:
-        """After a start: decide what waited in the daemon before this one."""
-        for session_id, record in list(self.ledger.items()):
-            if _state_of(record).get("waits"):
-                self.get(session_id, now)
+    def bring_back(self, now: float) -> None:
+        """After a start: what was open, so that what waited is decided and a status shows it."""
+        for session_id, record in sorted(self.ledger.items(), key=lambda item: _seen_s(item[1])):
+            quiet = self._quiet_seconds(record)
+            waits = "waits" in _state_of(record)
+            if waits or (record.get("open") and quiet <= self.idle_seconds):
+                self.get(session_id, now).seen_at = now - quiet
 
     def let_go_idle(self, now: float) -> None:
         """Let sessions leave memory that have been quiet for long."""
@@ -132,15 +161,21 @@ class SessionBook:
         """Hooks that came twice and were dropped, since the start."""
         return self._duplicates_before + sum(session.machine.duplicates for session in self)
 
-    def is_open(self, session_id: str) -> bool:
-        """Whether something in a session has begun and not ended, in memory or by its record."""
+    def is_live(self, session_id: str) -> bool:
+        """Whether a session may go on, and its log is to stay."""
         session = self._sessions.get(session_id)
-        if session:
-            return session.state.is_open
-        record = self.ledger.get(session_id)
-        return bool(record and record.get("open"))
+        record = session.record() if session else self.ledger.get(session_id)
+        if not record:
+            return False
+        quiet = self._quiet_seconds(record)
+        if record.get("open"):
+            return quiet <= OPEN_SECONDS
+        return not record.get("over") and quiet <= self.idle_seconds
 
-    def bury(self, session_id: str, last: tuple[int, int] | None) -> None:
+    def _quiet_seconds(self, record: JSONObject) -> float:
+        return max(0.0, self.emitter.clock_ns() / 1e9 - _seen_s(record))
+
+    def bury(self, session_id: str, last: Position | None) -> None:
         """Keep the tombstone of a session whose log is removed: whether it ended, where it was."""
         record = dict(self.ledger.get(session_id) or {})
         if last:
@@ -148,7 +183,7 @@ class SessionBook:
         self._put(session_id, record)
 
     def _put(self, session_id: str, record: JSONObject) -> None:
-        """The log has everything that a record has, so a record that is lost costs only time."""
+        """A record that is lost costs what only it has: what waits, and what pairs calls."""
         try:
             self.ledger.put(session_id, record)
         except LedgerError as error:
@@ -166,22 +201,30 @@ class SessionBook:
         if last and last[0] == self.epoch:
             stream.next_seq = last[1] + 1
         machine = Machine(state, partial(self.emitter.emit, stream), new_ulid)
-        session = Session(session_id, stream, machine, now)
+        stream.lost = _number(record.get("lost"))
+        session = Session(
+            session_id,
+            stream,
+            machine,
+            now,
+            seen_ns=_number(record.get("seen_s")) * 10**9,
+            beats=record.get("beats") is True,
+            is_over=record.get("over") is True,
+        )
         if state.waits:
             machine.settle()
             self.keep(session)
         return session
 
-    def _fold_beyond(self, state: State, session_id: str, known: tuple[int, int] | None) -> None:
-        for line in self.journal.read(session_id):
-            try:
-                event = parse(line)
-            except MalformedJSONError:
-                continue
-            if isinstance(event, dict):
-                at = _position([event.get("epoch"), event.get("seq")])
-                if at and (known is None or at > known):
+    def _fold_beyond(self, state: State, session_id: str, known: Position | None) -> None:
+        try:
+            for line in self.journal.read(session_id):
+                event = as_object(line)
+                at = position_of(event) if event else None
+                if event and at and (known is None or at > known):
                     fold(state, event)
+        except JournalError as error:
+            log.warning("log not read; the record has to do", session=session_id, why=error.code)
 
 
 def _state_of(record: JSONObject) -> JSONObject:
@@ -189,7 +232,15 @@ def _state_of(record: JSONObject) -> JSONObject:
     return state if isinstance(state, dict) else {}
 
 
-def _position(value: JSON) -> tuple[int, int] | None:
+def _seen_s(record: JSONObject) -> int:
+    return _number(record.get("seen_s"))
+
+
+def _number(value: JSON) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _position(value: JSON) -> Position | None:
     match value:
         case [int(epoch), int(seq)]:
             return epoch, seq

@@ -105,6 +105,9 @@ VARIABLES = {
 }
 """Each variable and the key that it sets."""
 
+MOST = 1_000_000
+"""The largest number that any setting may be: more of anything here is a typing error."""
+
 _OWN_PREFIXES = ("KIMIAEPD_", "AEP_")
 _ATTENTION_DEFAULT = {"attention": Capture.REDACTED}
 
@@ -154,7 +157,7 @@ def _read(file: Path) -> _Tree:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also a number or a nesting beyond all reason
         raise ConfigError(f"{file}: is not TOML: {error}") from None
 
 
@@ -204,9 +207,9 @@ def _unknown_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _integer(value: object, _: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST:
         return value
-    raise ValueError("must be a whole number above 0")
+    raise ValueError(f"must be a whole number from 1 to {MOST}")
 
 
 def _boolean(value: object, _: object) -> bool:

@@ -1,7 +1,7 @@
 """An observer on real ground: journal, ledger and sessions, in a scratch folder.
 
-Only the socket and the nursery are left out, so it runs in virtual time. `restart` is what a
-`kill -9` and a new start make of it: nothing is settled, the epoch goes up by one.
+Only the socket and the nursery are left out, so it runs in virtual time. The end of the block is as
+a `kill -9`: nothing is settled. Opening the folder again in another epoch is the next start.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def opened(
     emitter = Emitter(journal, ceilings, redactor)
     book = SessionBook(emitter, journal, ledger, "host", epoch, idle_seconds)
     try:
-        book.bring_back_waiting(trio.current_time())
+        book.bring_back(trio.current_time())
         yield Room(Observer(book, journal), book, journal, ledger)
     finally:
         ledger.close()

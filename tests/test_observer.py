@@ -21,7 +21,9 @@ from kimiaepd.lifecycle.machine import REPLY_SECONDS, SETTLE_SECONDS
 from kimiaepd.mapping.capture import Ceilings
 from kimiaepd.mapping.event import Capture
 from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.observer import ACKNOWLEDGE_SECONDS
 from kimiaepd.sessions import MOST
+from kimiaepd.storage.journal import Journal, JournalError
 
 BASH: JSONObject = {
     "tool_name": "Bash", "tool_call_id": "c1", "tool_input": {"command": "ls"},
@@ -134,7 +136,7 @@ async def test_an_oversized_hook_is_said_in_its_own_session_where_its_head_tells
             assert event["data"] == {"code": "hook-too-large", "bytes": size, "fatal": False}
 
 
-@pytest.mark.parametrize("session", ["../../x", ".", "x" * 5000, "a\0b", "CON", "A", "ä \ud800"])
+@pytest.mark.parametrize("session", ["../../x", ".", "x" * 1024, "a\0b", "CON", "A", "ä \ud800"])
 async def test_a_hostile_session_id_is_only_a_name(tmp_path: Path, session: str) -> None:
     with opened(tmp_path) as room:
         await room.hook("SessionStart", session=session)
@@ -143,6 +145,19 @@ async def test_a_hostile_session_id_is_only_a_name(tmp_path: Path, session: str)
     judge([event])
     assert event["session"] == written
     assert [file.parent for file in tmp_path.rglob("*.jsonl")].count(tmp_path / "log") == 1
+
+
+async def test_a_session_id_that_is_absurdly_long_is_cut_and_told_apart(tmp_path: Path) -> None:
+    with opened(tmp_path) as room:
+        for last in "ab":
+            await room.hook("SessionStart", session="x" * 5_000_000 + last)
+            await room.hook("SessionHeartbeat", session="x" * 5_000_000 + last)
+        sessions = [session.id for session in room.book]
+        assert len(set(sessions)) == 2
+        for session in sessions:
+            assert len(session) == 1024
+            assert len(room.events(session)) == 2
+            judge(room.events(session))
 
 
 @given(st.binary(max_size=200))
@@ -303,6 +318,101 @@ async def test_a_removed_log_leaves_the_knowledge_that_the_session_ended(tmp_pat
     with opened(tmp_path, epoch=2) as room:
         await told(room, [("SessionEnd", {})])
         assert room.types() == ["x.kimi-code.session.session_end"]
+
+
+async def test_a_log_that_cannot_be_read_costs_neither_the_start_nor_the_hooks(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path) as room:
+        await told(room, [("UserPromptSubmit", prompt()), ("SubagentStart", {"agent_name": "x"})])
+        record = room.ledger.get("s")
+        assert record
+        await room.hook("Stop")
+        room.ledger.put("s", {**record, "at": [0, 0]})
+    log = tmp_path / "log/s.jsonl"
+    log.rename(tmp_path / "elsewhere")
+    log.with_name("s@1.jsonl").symlink_to(tmp_path / "elsewhere")
+    with opened(tmp_path, epoch=2) as room:
+        await room.hook("SessionHeartbeat", {"uptime_ms": 1})
+        assert room.book.emitter.counts.logged == 1
+
+
+async def test_a_start_shows_what_was_open_and_for_how_long_it_was_quiet(tmp_path: Path) -> None:
+    with opened(tmp_path) as room:
+        await told(room, [("UserPromptSubmit", prompt()), ("SessionHeartbeat", {})])
+        await room.hook("SessionStart", session="idle")
+    with opened(tmp_path, epoch=2) as room:
+        (session,) = room.book
+        assert session.id == "s"
+        assert session.state.run
+        assert session.is_stale(session.seen_at + 126)
+        assert not session.is_stale(session.seen_at + 124)
+
+
+async def test_a_resumed_session_is_not_shown_as_ended(tmp_path: Path) -> None:
+    with opened(tmp_path) as room:
+        await told(room, [("SessionStart", {}), ("SessionEnd", {})])
+        (session,) = room.book
+        ended = [session.is_over]
+        for event in ("Notification", "SessionStart", "Notification", "SessionEnd"):
+            await room.hook(event)
+            ended.append(session.is_over)
+        assert ended == [True, True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("hooks", "quiet_days", "live"),
+    [
+        ([("SessionStart", {})], 0.9, True),
+        ([("SessionStart", {})], 1.1, False),
+        ([("SessionStart", {}), ("SessionEnd", {})], 0.0, False),
+        ([("SessionEnd", {}), ("SessionStart", {"source": "resume"})], 0.9, True),
+        ([("UserPromptSubmit", prompt())], 6.9, True),
+        ([("UserPromptSubmit", prompt())], 7.1, False),
+    ],
+)
+async def test_the_log_of_a_live_session_stays(
+    tmp_path: Path, hooks: list[tuple[str, JSONObject]], quiet_days: float, live: bool
+) -> None:
+    with opened(tmp_path) as room:
+        await told(room, hooks)
+        now_ns = time.time_ns() + round(quiet_days * 86_400e9)
+        room.book.emitter.clock_ns = lambda: now_ns
+        assert room.book.is_live("s") is live
+        assert not room.book.is_live("never seen")
+    with opened(tmp_path, epoch=2) as room:
+        room.book.emitter.clock_ns = lambda: now_ns
+        assert room.book.is_live("s") is live
+
+
+def full(*_: object, **__: object) -> bool:
+    raise JournalError("ENOSPC", "no room")
+
+
+async def test_events_lost_before_a_crash_are_told_of_after_it(tmp_path: Path) -> None:
+    with opened(tmp_path) as room:
+        await room.hook("SessionStart")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Journal, "append", full)  # for the log alone, not for the record
+            await room.hook("SessionHeartbeat", {"uptime_ms": 1})
+    with opened(tmp_path, epoch=2) as room:
+        await room.hook("SessionHeartbeat", {"uptime_ms": 2})
+        assert room.types()[1] == "x.kimi-code.log.gap"
+
+
+async def hang(*_: object) -> None:
+    await trio.sleep_forever()
+
+
+async def test_a_hook_is_not_kept_by_a_disk_that_hangs(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as room:
+        monkeypatch.setattr(Journal, "synced", hang)
+        began = trio.current_time()
+        assert await room.hook("SessionStart") == b""
+        assert trio.current_time() - began == pytest.approx(ACKNOWLEDGE_SECONDS)
+        assert room.observer.unsynced == 1
 
 
 # --- bounds ---------------------------------------------------------------------------------------

@@ -11,11 +11,15 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 
 import click
 
 from kimiaepd import __version__
-from kimiaepd.errors import EXIT_USAGE, UserError
+from kimiaepd.errors import EXIT_DEFECT, EXIT_USAGE, UserError
+
+EXIT_INTERRUPTED = 130
+"""Ended by Ctrl-C, as a shell says it."""
 
 _COMMANDS = {
     "run": ("daemon", "run"),
@@ -67,13 +71,16 @@ def main() -> None:
     except click.ClickException as error:
         _fail(error.format_message(), EXIT_USAGE)
     except (click.Abort, KeyboardInterrupt):
-        _fail("interrupted", 130)
+        _fail("interrupted", EXIT_INTERRUPTED)
     except UserError as error:
         _fail(str(error), error.status)
     except BrokenPipeError:
         # Whoever read our output has gone; Python must not complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except Exception:  # noqa: BLE001 - a defect is said as what it is, with all that helps to mend it
+        traceback.print_exc()
+        _fail("this is a defect of kimiaepd; please report the lines above", EXIT_DEFECT)
 
 
 def _fail(line: str, status: int) -> None:

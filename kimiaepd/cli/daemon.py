@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import click
-import structlog
 import trio
 
+from kimiaepd import log_lines
 from kimiaepd import settings as settings_room
 from kimiaepd.nursery import run_daemon
 from kimiaepd.settings import Settings
@@ -65,33 +64,17 @@ def _run(
     verbose: bool,
     prepare: Callable[[Settings], None] = lambda _: None,
 ) -> None:
-    _log_to_stderr(verbose=verbose)
+    log_lines.configure(verbose=verbose)
     load = partial(settings_room.load, os.environ, kimi_home=home)
     trio.run(partial(run_daemon, load, os.environ, prepare=prepare, announce=_announce))
 
 
 def _announce(settings: Settings) -> None:
     paths = settings.paths
-    click.echo(
+    line = (
         f"kimiaepd ready: hooks in {paths.kimi_home / 'config.toml'}, "
-        f"socket {paths.socket}, log {paths.log_dir}"
+        f"socket {paths.socket}, log {paths.log_dir}\n"
     )
-    sys.stdout.flush()
-
-
-def _log_to_stderr(*, verbose: bool) -> None:
-    """Lines for people on a terminal, JSON lines for a service manager's journal."""
-    for_people = sys.stderr.isatty()
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.format_exc_info,
-            structlog.dev.ConsoleRenderer() if for_people else structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.DEBUG if verbose else logging.INFO
-        ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
+    # Past Python's buffer, which would try again at exit: nobody has to listen to it.
+    with contextlib.suppress(OSError):
+        os.write(1, line.encode("utf-8", "surrogateescape"))

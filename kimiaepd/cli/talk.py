@@ -13,6 +13,7 @@ import trio
 from kimiaepd import settings as settings_room
 from kimiaepd.hook_socket.client import request
 from kimiaepd.hook_socket.wire import Kind
+from kimiaepd.log_lines import tame
 from kimiaepd.mapping.json_value import JSON, JSONObject
 
 _TIMEOUT = click.option(
@@ -84,8 +85,9 @@ def _session(one: JSONObject) -> str:
     words = [word for word in ("ended", "stale") if one.get(word)]
     if one.get("run"):
         words.append("running")
+    name = tame(str(one.get("session")))
     return (
-        f"{one.get('session')}: {', '.join(words) or 'idle'}, {one.get('calls')} open calls, "
+        f"{name}: {', '.join(words) or 'idle'}, {one.get('calls')} open calls, "
         f"{one.get('asks')} open asks, quiet for {one.get('quiet_s')} s"
     )
 

@@ -38,10 +38,14 @@ import cattrs
 from attrs import frozen
 from cattrs.gen import make_dict_structure_fn
 
+from kimiaepd.mapping.digest import digest
 from kimiaepd.mapping.json_value import JSON, without_surrogates
 
 UNKNOWN_SESSION: Final = "unknown"
 """The session of a hook that names none (the pinned mapping's `identity`)."""
+
+LONGEST_SESSION: Final = 1024
+"""Characters of a session's id; a longer one is cut, and told apart by a digest."""
 
 
 class NotAnObjectError(ValueError):
@@ -158,7 +162,12 @@ def _event(value: object, _: object) -> str:
 
 
 def _session(value: object, _: object) -> str:
-    return without_surrogates(value) if isinstance(value, str) and value else UNKNOWN_SESSION
+    """A session's id as every event of it carries it; one that is absurdly long is cut."""
+    if not isinstance(value, str) or not value:
+        return UNKNOWN_SESSION
+    if len(value) > LONGEST_SESSION:
+        value = f"{value[: LONGEST_SESSION - 33]}~{digest(value)}"
+    return without_surrogates(value)
 
 
 def _prompt(value: object, _: object) -> str | None:
