@@ -144,6 +144,13 @@ class Live:
         return [json.loads(line) for line in file.read_bytes().splitlines()]
 
 
+def bare_seconds() -> float:
+    """How long this machine takes right now to start and end an interpreter that does nothing."""
+    began = time.monotonic()
+    subprocess.run([os.path.realpath(sys.executable), "-I", "-S", "-c", ""], check=True)
+    return time.monotonic() - began
+
+
 @contextmanager
 def scratch(**environ: str) -> Iterator[Live]:
     """A scratch instance; whatever still runs at the end is killed."""

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from conftest import ROOT
 from judge import judge_log
 from kimiaepd.errors import EXIT_BUSY, EXIT_CONFIG, EXIT_NO, EXIT_USAGE
 from kimiaepd.mapping.json_value import JSONObject
-from live import Live, scratch
+from kimiaepd.mapping.redaction import SECRET
+from kimiaepd.setup.events import SINCE
+from live import Live, bare_seconds, scratch
+from test_captures import Captured, Sessions
+from test_captures_observer import core, told
 
 START: JSONObject = {"hook_event_name": "SessionStart", "session_id": "s", "source": "startup"}
 PROMPT: JSONObject = {
@@ -164,6 +172,82 @@ def test_every_command_explains_itself(live: Live, command: str) -> None:
     assert done.stdout.startswith(f"Usage: python -m kimiaepd {command}")
 
 
+def test_of_twenty_starts_at_once_one_serves_and_names_itself_to_the_others(live: Live) -> None:
+    command = [sys.executable, "-m", "kimiaepd", "run"]
+    starts = [
+        subprocess.Popen(
+            command,
+            env=live.environ,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(20)
+    ]
+    try:
+        deadline = time.monotonic() + 60
+        while len(serving := [start for start in starts if start.poll() is None]) > 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        (one,) = serving
+        wait_for_socket(live)
+        assert live.ask(START) == b"0\n"
+        assert str(one.pid) in live.run("ping").stdout
+        refused = [start for start in starts if start is not one]
+        assert {start.returncode for start in refused} == {EXIT_BUSY}
+        for start in refused:
+            assert start.stderr
+            assert f" {one.pid}" in one_line(start.stderr.read())
+    finally:
+        for start in starts:
+            start.kill()
+            start.communicate()
+
+
+def wait_for_socket(live: Live) -> None:
+    deadline = time.monotonic() + 10
+    while not live.where.socket.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("removed", ["state", "nothing"])
+def test_no_position_is_used_twice_also_after_the_state_directory_was_lost(
+    live: Live, removed: str
+) -> None:
+    epochs = []
+    for _ in range(3):
+        live.start()
+        live.ask(PROMPT)
+        live.stop()
+        epochs.append(last_epoch(live))
+    if removed == "state":
+        shutil.rmtree(live.where.state_dir)
+    live.start()
+    live.ask(PROMPT)
+    events = live.events("s")
+    positions = [(event["epoch"], event["seq"]) for event in events]
+    assert len(set(positions)) == len(positions)
+    assert epochs == sorted(set(epochs))
+    assert last_epoch(live) > epochs[-1]
+    judge_log(*live.log_files())
+
+
+def last_epoch(live: Live) -> int:
+    epoch = live.events("s")[-1]["epoch"]
+    assert isinstance(epoch, int)
+    return epoch
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="there is no make here")
+@pytest.mark.parametrize(("goal", "says"), [("run", "/kimiaepd up"), ("test", " -m pytest")])
+def test_the_two_goals_of_make_do_what_they_are_called(goal: str, says: str) -> None:
+    done = subprocess.run(
+        ["make", "-n", goal], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30
+    )
+    assert says in done.stdout.splitlines()[-1]
+
+
 # --- stopping -------------------------------------------------------------------------------------
 
 
@@ -190,6 +274,23 @@ def test_a_client_that_hangs_does_not_hold_a_stop_beyond_its_deadline(live: Live
         began = time.monotonic()
         assert live.stop() == 0
         assert time.monotonic() - began < 8
+
+
+def test_a_second_term_stops_at_once(live: Live) -> None:
+    live.configure("stop_seconds = 60")
+    live.start()
+    assert live.process
+    with socket.socket(socket.AF_UNIX) as idle:
+        idle.connect(str(live.where.socket))
+        idle.sendall(b"AEPD1 hook 1 100\n")
+        assert live.run("ping").returncode == 0  # so the one before it is being served
+        live.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 10
+        while live.run("ping").returncode == 0:
+            assert time.monotonic() < deadline
+        assert live.process.poll() is None, "nothing held the stop: the test proves nothing"
+        assert live.stop(timeout=30) == 0
+    assert not live.where.socket.exists()
 
 
 def test_a_replaced_socket_is_not_removed_by_the_one_that_stops(live: Live) -> None:
@@ -243,14 +344,86 @@ def test_sighup_takes_new_capture_settings_and_opens_the_logs_again(live: Live) 
     first.rename(first.with_suffix(".moved"))
     live.configure('[capture]\ndefault = "redacted"')
     live.process.send_signal(signal.SIGHUP)
-    deadline = time.monotonic() + 10
-    while "reloaded" not in (live.home / "stderr").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until_said(live, "reloaded")
     live.ask({**PROMPT, "prompt": "and on"})
     events = live.events("s")
     assert events[-1]["capture"] == "redacted"
     assert events[-1]["data"] == {"trigger": "user", "prompt": "and on"}
+
+
+NAMED = "PLANTED_NAME"
+VALUE = "v4lue-of-the-variable"
+OF_THE_KEY = "what the key of that name holds"
+
+
+def tell_secrets(live: Live, session: str) -> None:
+    """Hooks with the value, and with a key of the name, wherever text rides; one of them waits."""
+    call: JSONObject = {
+        "tool_name": "Bash", "tool_call_id": "c",
+        "tool_input": {NAMED: OF_THE_KEY, "command": f"echo {VALUE}", "deep": [{"x": VALUE}]},
+    }  # fmt: skip
+    hooks: list[tuple[str, JSONObject]] = [
+        ("UserPromptSubmit", {"prompt": [{"type": "text", "text": f"use {VALUE} please"}]}),
+        ("PermissionRequest", {**call, "id": "a", "agent_id": "main", "action": f"Run {VALUE}"}),
+        ("PostToolUse", {**call, "tool_output": f"{NAMED}='{OF_THE_KEY}'"}),
+        ("PreToolUse", {**call, "tool_call_id": "d"}),
+        (
+            "PostToolUseFailure",
+            {**call, "tool_call_id": "d", "error": {"code": "e", "message": f"no {VALUE}"}},
+        ),
+    ]
+    for event, fields in hooks:
+        assert live.ask({"hook_event_name": event, "session_id": session, **fields}) == b"0\n"
+
+
+def planted_in(live: Live) -> list[tuple[str, str]]:
+    """Where a secret is in any file of the instance, its log of itself included."""
+    return [
+        (file.name, planted)
+        for file in live.home.rglob("*")
+        if file.is_file()
+        for planted in (VALUE, OF_THE_KEY)
+        if planted in file.read_text(errors="replace")
+    ]
+
+
+def test_a_value_that_the_operator_names_is_nowhere_on_disk(live: Live) -> None:
+    live.environ |= {"AEP_REDACT_NAMES": f"OTHER,{NAMED}", NAMED: VALUE}
+    live.configure('[capture]\ndefault = "redacted"')
+    live.start()
+    tell_secrets(live, "s")
+    live.kill()  # with a failure that still waits
+    assert live.log_files()[0].read_text().count(SECRET) >= 6
+    assert planted_in(live) == []
+    live.start()
+    live.stop()
+    assert planted_in(live) == []
+
+
+def test_a_name_that_a_reload_adds_counts_from_there_on(live: Live) -> None:
+    live.environ[NAMED] = VALUE
+    live.configure('[capture]\ndefault = "redacted"')
+    live.start()
+    tell_secrets(live, "s")
+    found = {planted for _, planted in planted_in(live)}
+    assert found == {VALUE, OF_THE_KEY}, "nothing was there to be hidden: the test proves nothing"
+    for file in live.log_files():
+        file.unlink()
+    live.configure(f'[capture]\ndefault = "redacted"\nredact_names = ["{NAMED}"]')
+    assert live.process
+    live.process.send_signal(signal.SIGHUP)
+    wait_until_said(live, "reloaded")
+    tell_secrets(live, "t")
+    assert live.stop() == 0
+    assert (live.where.log_dir / "t.jsonl").read_text().count(SECRET) >= 6
+    assert planted_in(live) == []
+
+
+def wait_until_said(live: Live, words: str) -> None:
+    deadline = time.monotonic() + 10
+    while words not in (live.home / "stderr").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_reload_with_a_bad_file_keeps_what_was(live: Live) -> None:
@@ -258,10 +431,7 @@ def test_a_reload_with_a_bad_file_keeps_what_was(live: Live) -> None:
     live.configure("nonsense = 1")
     assert live.process
     live.process.send_signal(signal.SIGHUP)
-    deadline = time.monotonic() + 10
-    while "not reloaded" not in (live.home / "stderr").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until_said(live, "not reloaded")
     assert live.ask(START) == b"0\n"
 
 
@@ -286,8 +456,12 @@ BAD_INPUT = {
 def test_bad_input_never_costs_more_than_itself(live: Live) -> None:
     live.start()
     for name, body in BAD_INPUT.items():
+        began = time.monotonic()
         done = live.shim(body)
+        took = time.monotonic() - began
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), name
+        if name != "40 MB":
+            assert took < bare_seconds() + 1.0, name
     assert live.ask(START) == b"0\n"
     judge_log(*live.log_files())
     assert all(file.parent == live.where.log_dir for file in live.home.rglob("*.jsonl")
@@ -296,10 +470,22 @@ def test_bad_input_never_costs_more_than_itself(live: Live) -> None:
     assert status["not_understood"] == {
         "empty": 1, "malformed": 1, "not-an-object": 2, "too-deep": 1, "too-large": 1,
     }  # fmt: skip
+    assert status["hooks"] == len(BAD_INPUT)  # the one after them counts, the one of 40 MB does not
+    assert stops_by_session(live) == {"s": 1, "../../x": 1, "x" * 5000: 1, "a\0b": 1}
     errors = [event for event in live.events("s") if event["type"] == "error.raised"]
     assert [event["data"] for event in errors] == [
         {"code": "hook-too-large", "bytes": len(BAD_INPUT["40 MB"]), "fatal": False}
     ]
+
+
+def stops_by_session(live: Live) -> dict[str, int]:
+    """How many events of a Stop outside a run each session has, by the id that its events say."""
+    found: dict[str, int] = {}
+    for file in live.log_files():
+        for event in map(json.loads, file.read_bytes().splitlines()):
+            if event["type"] == "x.kimi-code.session.stop":
+                found[event["session"]] = found.get(event["session"], 0) + 1
+    return found
 
 
 def test_a_shim_in_an_empty_environment_meets_the_daemon(live: Live) -> None:
@@ -311,14 +497,31 @@ def test_a_shim_in_an_empty_environment_meets_the_daemon(live: Live) -> None:
 
 @pytest.mark.shared
 def test_the_captures_go_through_shim_socket_and_daemon(live: Live, shared: Path) -> None:
+    lines = [
+        json.loads(line)
+        for version in ("0.28.0", "2.1.0")
+        for line in (shared / f"captures/hooks/hooks-{version}.jsonl").read_text().splitlines()
+    ]
+    assert {line["event"] for line in lines} == set(SINCE)
     live.start()
-    for version in ("0.28.0", "2.1.0"):
-        for line in (shared / f"captures/hooks/hooks-{version}.jsonl").read_text().splitlines():
-            payload = json.loads(line)["stdin"]
-            if payload is not None:
-                done = live.shim(json.dumps(payload, separators=(",", ":")).encode())
-                assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    sessions: Sessions = {}
+    for line in lines:
+        payload = line["stdin"]
+        at = time.monotonic()
+        done = live.shim(b"" if payload is None else json.dumps(payload).encode())
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), line
+        if payload is not None:
+            hooks = sessions.setdefault(payload["session_id"] or "unknown", [])
+            hooks.append(Captured(at, line["scenario"], payload))
     status = json.loads(live.run("status", "--json").stdout)
-    assert status["not_understood"] == {}
+    assert status["hooks"] == len(lines)
+    assert status["not_understood"] == {"empty": 1}
     assert live.stop() == 0
     judge_log(*live.log_files())
+    expected = told(sessions)
+    expected["unknown"] = sorted([*expected["unknown"], "error.raised"])
+    found = {
+        file.stem: core(str(event["type"]) for event in live.events(file.stem))
+        for file in live.log_files()
+    }
+    assert found == expected
