@@ -35,7 +35,7 @@ from kimiaepd.storage.log_reader import as_object, position_of
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 MOST = 2000
-"""Sessions in memory at most; an ordinary one is a few kB, the worst under 1 MB."""
+"""Sessions in memory at most; an ordinary one is a few kB, the worst 4 MB."""
 
 HEARTBEAT_SECONDS = 60.0
 OPEN_SECONDS = 7 * 86_400.0

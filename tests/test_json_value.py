@@ -21,6 +21,7 @@ from kimiaepd.mapping.json_value import MalformedJSONError, dump, parse
         (b'"\xff"', "encoding"),
         (b"[" * 100_000, "too-deep"),
         (b'{"a":' * 100_000, "too-deep"),
+        (b"[" + b"{}," * 3_000_001 + b"{}]", "too-many-parts"),
     ],
 )
 def test_what_is_not_json_is_said_in_one_word(raw: bytes, code: str) -> None:

@@ -90,6 +90,20 @@ def test_a_ready_line_that_nobody_takes_ends_nothing(live: Live) -> None:
     live.process = None
 
 
+def test_closed_standard_streams_end_nothing_and_are_nobody_elses(live: Live) -> None:
+    command = ["sh", "-c", 'exec "$0" -m kimiaepd run <&- >&- 2>&-', sys.executable]
+    live.process = subprocess.Popen(command, env=live.environ, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 10
+    while not live.where.socket.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    make_it_speak(live)
+    pid = live.process.pid
+    assert [str(Path(f"/proc/{pid}/fd/{n}").readlink()) for n in range(3)] == ["/dev/null"] * 3
+    assert live.stop() == 0
+    assert "ready" not in (live.where.state_dir / "daemon.lock").read_text()
+
+
 def test_a_log_that_cannot_be_opened_again_ends_nothing(live: Live) -> None:
     live.start()
     live.ask({"hook_event_name": "SessionStart", "session_id": "s"})

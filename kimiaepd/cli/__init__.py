@@ -60,6 +60,7 @@ def kimiaepd() -> None:
 
 def main() -> None:
     """Run the command line, and end the process with the right status."""
+    _have_standard_streams()
     try:
         kimiaepd.main(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -81,6 +82,15 @@ def main() -> None:
     except Exception:  # noqa: BLE001 - a defect is said as what it is, with all that helps to mend it
         traceback.print_exc()
         _fail("this is a defect of kimiaepd; please report the lines above", EXIT_DEFECT)
+
+
+def _have_standard_streams() -> None:
+    """Put /dev/null where a standard stream is closed, or the next file we open would be it."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _fail(line: str, status: int) -> None:

@@ -24,6 +24,9 @@ JSONObject: TypeAlias = dict[str, JSON]
 _SAFE_DIGITS = 15
 """An integer of this many characters is exact as a double, sign included."""
 
+MOST_PARTS = 3_000_000
+"""Commas that a text may have: a few hundred bytes of memory for each would be too much."""
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -63,8 +66,11 @@ def parse(raw: bytes) -> JSON:
     """Read one JSON value.
 
     Raises:
-        MalformedJSONError: `code` is "empty", "encoding", "too-deep" or "malformed".
+        MalformedJSONError: `code` is "empty", "encoding", "too-deep", "too-many-parts" or
+            "malformed".
     """
+    if raw.count(b",") > MOST_PARTS:
+        raise MalformedJSONError("too-many-parts", f"more than {MOST_PARTS} commas")
     try:
         text = raw.decode("utf-8").strip(" \t\r\n")
     except UnicodeDecodeError as error:
