@@ -397,28 +397,36 @@ def test_a_log_that_was_removed_under_our_feet_begins_anew(
 
 
 def test_a_file_that_was_removed_under_our_feet_takes_no_more_lines(
-    journal: Journal, directory: Path
+    directory: Path,
 ) -> None:
+    now = 0.0
+    journal = Journal.open(directory, policy=ROOMY, clock=lambda: now)
     fill(journal, "s", 3)
     kept = fill(journal, "t", 1)
     (directory / "s.jsonl").unlink()
+    now += 0.1
 
     written = fill(journal, "s", 2, first=3)
 
     assert list(journal.read("s")) == written
     assert list(journal.read("t")) == kept
     assert journal.stats.open_files == 2
+    journal.close()
 
 
-def test_so_does_one_whose_whole_directory_was_removed(journal: Journal, directory: Path) -> None:
+def test_neither_does_one_whose_directory_was_removed_with_it(directory: Path) -> None:
+    now = 0.0
+    journal = Journal.open(directory, policy=ROOMY, clock=lambda: now)
     fill(journal, "s", 1)
     shutil.rmtree(directory)
+    now += 0.1
 
     written = fill(journal, "s", 1, first=1)
 
     assert list(journal.read("s")) == written
     with pytest.raises(BusyError):
         Journal.open(directory)
+    journal.close()
 
 
 # --- rotation ----------------------------------------------------------------------------------

@@ -110,6 +110,7 @@ class Journal(LogReader):
     policy: LogPolicy
     _lock: int
     _space: FreeSpace
+    _clock: Callable[[], float] = time.monotonic
     _syncer: Syncer = field(init=False)
     _logs: OpenLogs = field(init=False)
     _retention: Retention = field(init=False)
@@ -121,7 +122,9 @@ class Journal(LogReader):
     def __attrs_post_init__(self) -> None:
         policy = self.policy
         self._syncer = Syncer(self.directory, self._give_up)
-        self._logs = OpenLogs(self.directory, self._syncer, policy.open_files, policy.rotate_bytes)
+        self._logs = OpenLogs(
+            self.directory, self._syncer, policy.open_files, policy.rotate_bytes, self._clock
+        )
         self._retention = Retention(self, policy.keep_bytes, policy.keep_days, self._remove)
 
     @classmethod
@@ -137,7 +140,7 @@ class Journal(LogReader):
         Args:
             directory: one file a session goes there.
             policy: how the log is kept; default `LogPolicy()`.
-            clock: seconds, monotonic; how old the last look at the free disk is.
+            clock: seconds, monotonic; how old the last looks are, at the free disk and at a file.
 
         Raises:
             BusyError: another process writes there.
@@ -149,6 +152,7 @@ class Journal(LogReader):
             policy=policy,
             lock=_take(directory),
             space=FreeSpace(directory, policy.min_free_bytes, clock),
+            clock=clock,
         )
         try:
             for stem in stems_in(directory):

@@ -5,8 +5,8 @@ Rules:
 - A file is only ever appended to at a line boundary. One that ends in the middle of a line is cut
   back; one that cannot be, or whose bytes the disk would not take, is closed for good, and the
   session goes on in a new one (I23).
-- A file that somebody removed takes no more lines: nobody would ever read them. The look at it
-  costs one `fstat` a line.
+- A file that somebody removed takes no more lines: nobody would ever read them. It is looked at
+  once in 100 ms at most: an `fstat` between two writes costs more than either.
 - Closed for good means renamed, with the moment in its name, later than any before it.
 
 It neither writes nor syncs (`journal.py`, `log_sync.py`).
@@ -18,6 +18,7 @@ import contextlib
 import os
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -29,6 +30,8 @@ from kimiaepd.storage.log_names import active_name, closed_name, stem_of
 from kimiaepd.storage.log_sync import Syncer
 
 _LOG: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+_LOOK_SECONDS = 0.1
 
 
 @define(eq=False)
@@ -42,6 +45,7 @@ class OpenLog:
         descriptor: open for appending.
         size: bytes in it.
         limit: the size above which it is to be rotated.
+        looked: when it was last known to be there, by `OpenLogs.clock`.
     """
 
     session: str
@@ -50,6 +54,7 @@ class OpenLog:
     descriptor: int
     size: int
     limit: int
+    looked: float
 
 
 @define(eq=False)
@@ -61,6 +66,7 @@ class OpenLogs:
         syncer: is told what was created and renamed.
         limit: how many may be open.
         rotate_bytes: how large a file may get.
+        clock: seconds, monotonic.
         torn: torn tails that were cut off since the start.
     """
 
@@ -68,6 +74,7 @@ class OpenLogs:
     syncer: Syncer
     limit: int
     rotate_bytes: int
+    clock: Callable[[], float] = time.monotonic
     torn: int = 0
     _logs: OrderedDict[str, OpenLog] = field(factory=OrderedDict, init=False)
     _damaged: set[str] = field(factory=set, init=False)
@@ -82,7 +89,7 @@ class OpenLogs:
             OSError: it cannot be opened, or the damaged one before it cannot be put aside.
         """
         log = self._logs.get(session)
-        if log and os.fstat(log.descriptor).st_nlink:
+        if log and self._is_there(log):
             self._logs.move_to_end(session)
             return log
         if log:
@@ -92,6 +99,13 @@ class OpenLogs:
         if len(self._logs) > self.limit:
             self._close(next(iter(self._logs.values())))
         return log
+
+    def _is_there(self, log: OpenLog) -> bool:
+        now = self.clock()
+        if now - log.looked >= _LOOK_SECONDS:
+            log.looked = now
+            return os.fstat(log.descriptor).st_nlink > 0
+        return True
 
     def _open(self, session: str, stem: str) -> OpenLog:
         if stem in self._damaged:
@@ -110,7 +124,7 @@ class OpenLogs:
             return self._open(session, stem)
         if not size:
             self.syncer.entries_changed()
-        return OpenLog(session, stem, name, descriptor, size, self.rotate_bytes)
+        return OpenLog(session, stem, name, descriptor, size, self.rotate_bytes, self.clock())
 
     def mend(self, stem: str) -> None:
         """Cut a torn tail off the session's file; a file that keeps it is not written to again."""
