@@ -153,7 +153,8 @@ def _agent(draw: st.DrawFn, call: str) -> list[JSONObject]:
     inner = [_payload("Stop")] * draw(st.integers(1, 2))
     if background:
         return [asked, ended, start, *inner, stop]
-    return [asked, start, *_call(draw, f"{call}-inner"), *inner, stop, ended]
+    ends = draw(st.sampled_from(([stop, ended], [ended, stop], [stop], [ended])))  # some are killed
+    return [asked, start, *_call(draw, f"{call}-inner"), *inner, *ends]
 
 
 def _turn(draw: st.DrawFn, number: int) -> list[JSONObject]:

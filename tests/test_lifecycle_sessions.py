@@ -159,7 +159,7 @@ def test_nothing_is_open_after_the_end() -> None:
     story.hook("SessionEnd", after=1, reason="exit")
     state = story.machine.state
     assert not state.is_open
-    assert (state.subagents.delegating, state.subagents.background) == ([], 0)
+    assert (state.subagents.delegating, state.subagents.background) == ({}, 0)
 
 
 def test_events_after_the_end_are_late_and_legal() -> None:

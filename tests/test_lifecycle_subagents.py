@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from kimiaepd.lifecycle.state import OPEN_CALLS, PAST
 from kimiaepd.mapping.json_value import JSON
 from story import Story
 
 STOP = "x.kimi-code.session.stop"
 FAILED = "x.kimi-code.session.stop_failure"
+
+_BEGIN = ["PreToolUse", "SubagentStart"]
+_ENDS = (
+    ["Stop", "SubagentStop", "PostToolUse"],
+    ["Stop", "SubagentStop"],
+    ["Stop", "PostToolUse", "SubagentStop"],
+    ["Stop", "PostToolUse"],
+    ["StopFailure", "PostToolUseFailure"],
+    ["StopFailure"],
+    ["PostToolUseFailure"],
+)
+one_after_another = st.lists(
+    st.sampled_from([*(_BEGIN + end for end in _ENDS), ["PreToolUse", "PostToolUseFailure"]]),
+    min_size=1,
+    max_size=4,
+)
+"""The hooks of subagents in the foreground, each with the ends that it may be left with."""
 
 
 def agent(call: str = "a1", *, background: bool | None = None) -> dict[str, JSON]:
@@ -486,3 +506,101 @@ def test_a_subagent_stop_that_belongs_to_nobody_changes_nothing() -> None:
     story.hook("UserPromptSubmit", after=1, prompt="p")
     story.hook("Stop", after=1)
     assert closed_by(story) == story.now
+
+
+# --- what the vendor kills or refuses ---
+
+
+def ended_without_its_name(story: Story, call: str, *, failing: bool = False) -> None:
+    """A subagent whose call's own end is lost (0.42.0 and later kill its hook)."""
+    story.hook("PreToolUse", after=1, **agent(call))
+    story.hook("SubagentStart", after=0.1, agent_name="explore")
+    if failing:
+        story.hook("StopFailure", after=0.5, error_type="APIStatusError")
+    else:
+        story.hook("Stop", after=0.5)
+        story.hook("SubagentStop", after=0.1, agent_name="explore")
+
+
+@pytest.mark.parametrize("failing", [False, True])
+@pytest.mark.parametrize("end", ["PostToolUse", "PostToolUseFailure"])
+def test_a_call_that_ended_without_its_name_is_not_reopened_by_the_end_of_another(
+    end: str, *, failing: bool
+) -> None:
+    story = Story()
+    story.hook("UserPromptSubmit", prompt="p")
+    ended_without_its_name(story, "a1", failing=failing)
+    story.hook("PreToolUse", after=1, **agent("a2"))
+    story.hook(end, after=0.1, **agent("a2"))
+    story.hook("Stop", after=5)
+    assert closed_by(story) == story.now
+
+
+def test_a_call_refused_beside_one_at_work_takes_no_subagent_from_it() -> None:
+    story = Story()
+    story.hook("UserPromptSubmit", prompt="p")
+    story.hook("PreToolUse", after=1, **agent("a1"))
+    story.hook("PreToolUse", after=0, **agent("a2"))
+    story.hook("SubagentStart", after=0.05, agent_name="explore")
+    story.hook("PostToolUseFailure", after=0.05, **agent("a2"))
+    story.hook("Stop", after=0.5)
+    story.hook("SubagentStop", after=0.05, agent_name="explore")
+    story.hook("Stop", after=1)
+    assert closed_by(story) == story.now
+
+
+def test_a_call_refused_beside_one_that_has_stopped_reopens_nothing() -> None:
+    story = delegated("a1", "a2")
+    story.hook("SubagentStop", after=0.1, agent_name="explore")
+    story.hook("PreToolUse", after=1, **agent("a3"))
+    story.hook("PostToolUseFailure", after=0.1, **agent("a3"))
+    story.hook("Stop", after=0.5)
+    assert "run.finished" not in story.types, "one is still at work"
+    story.hook("SubagentStop", after=0.1, agent_name="explore")
+    story.hook("Stop", after=1)
+    assert closed_by(story) == story.now
+
+
+def test_a_call_that_ends_well_has_run_whichever_call_was_thought_to_begin() -> None:
+    """Only the later of two has begun: its SubagentStop after its own end is not the other's."""
+    story = Story()
+    story.hook("UserPromptSubmit", prompt="p")
+    story.hook("PreToolUse", after=1, **agent("a1"))
+    story.hook("PreToolUse", after=0, **agent("a2"))
+    story.hook("SubagentStart", after=0.05, agent_name="explore")
+    story.hook("PostToolUse", after=1, **agent("a2"))
+    story.hook("SubagentStop", after=0.05, agent_name="explore")
+    story.hook("SubagentStart", after=0.05, agent_name="explore")
+    story.hook("Stop", after=1)
+    assert "run.finished" not in story.types
+    story.hook("PostToolUse", after=0.05, **agent("a1"))
+    story.hook("Stop", after=1)
+    assert closed_by(story) == story.now
+
+
+@given(calls=one_after_another)
+@settings(max_examples=150, deadline=None)
+def test_whatever_is_lost_of_subagents_one_after_another_the_last_stop_closes_the_run(
+    calls: list[list[str]],
+) -> None:
+    story = Story()
+    story.hook("UserPromptSubmit", prompt="p")
+    for number, hooks in enumerate(calls):
+        for event in hooks:
+            named = agent(f"a{number}") if "ToolUse" in event else {}
+            story.hook(event, after=0.5, **named)
+        story.wait(2.5)
+    assert "run.finished" not in story.types
+    story.hook("Stop", after=1)
+    assert closed_by(story) == story.now
+
+
+def test_no_more_is_kept_of_delegating_calls_than_is_said() -> None:
+    story = Story()
+    for number in range(OPEN_CALLS + 10):
+        story.hook("PreToolUse", after=0, **agent(f"a{number}"))
+        story.hook("SubagentStart", after=0)
+    assert len(story.machine.state.subagents.delegating) == OPEN_CALLS
+    for number in range(OPEN_CALLS + 10):
+        story.hook("PostToolUse", after=0, **agent(f"a{number}"))
+    assert len(story.machine.state.subagents.late) <= PAST

@@ -224,7 +224,10 @@ class Machine:
 
     def _call_ended(self, hook: Hook) -> None:
         if hook.payload.tool_call_id:
-            subagents.call_ended(self.state.subagents, hook.payload.tool_call_id, hook.at)
+            failed = hook.payload.event != "PostToolUse"
+            subagents.call_ended(
+                self.state.subagents, hook.payload.tool_call_id, hook.at, failed=failed
+            )
 
     # --- asks ---
 

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import cattrs
 from attrs import evolve, field, fields_dict, frozen
 
-from kimiaepd.lifecycle.state import Ask, Call, Hook, Run, State, Subagents, Wait, WaitKind
+from kimiaepd.lifecycle.state import Ask, Call, Hook, Run, Stage, State, Subagents, Wait, WaitKind
 from kimiaepd.mapping.hooks import map_hook
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.mapping.payloads import HookPayload, ToolError
@@ -65,9 +65,7 @@ class _Kept:
     past_calls: list[_Past] = field(factory=list)
     asks: list[Ask] = field(factory=list)
     past_asks: dict[str, str] = field(factory=dict)
-    delegating: list[str] = field(factory=list)
-    begun: int = 0
-    stopped: int = 0
+    delegating: dict[str, Stage] = field(factory=dict)
     background: int = 0
     waits: list[_KeptWait] = field(factory=list)
 
@@ -82,9 +80,7 @@ def to_record(state: State) -> JSONObject:
         "past_calls": [_past(call) for call in list(state.past_calls.values())[-PAST_KEPT:]],
         "asks": [_members(ask) for ask in state.asks.values()],
         "past_asks": dict(list(state.past_asks.items())[-PAST_KEPT:]),
-        "delegating": list(state.subagents.delegating),
-        "begun": state.subagents.begun,
-        "stopped": state.subagents.stopped,
+        "delegating": {call: stage.value for call, stage in state.subagents.delegating.items()},
         "background": state.subagents.background,
         "waits": [_wait(wait) for wait in state.waits if wait.logged],
     }
@@ -106,7 +102,7 @@ def from_record(record: JSONObject) -> State:
         past_calls={past[0]: _call(past) for past in kept.past_calls},
         asks={ask.key: ask for ask in kept.asks},
         past_asks=kept.past_asks,
-        subagents=Subagents(kept.delegating, kept.begun, kept.stopped, [], kept.background),
+        subagents=Subagents(kept.delegating, [], kept.background),
         waits=[wait.wait() for wait in kept.waits],
     )
 

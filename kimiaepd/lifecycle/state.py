@@ -147,21 +147,25 @@ class Wait:
     on_done: Callable[[], None] = lambda: None
 
 
+class Stage(enum.Enum):
+    """How far the subagent of a delegating call is, as far as hooks without a call tell."""
+
+    ASKED = "asked"
+    BEGUN = "begun"
+    STOPPED = "stopped"
+
+
 @define
 class Subagents:
     """What is known of subagents at work; `subagents.py` has the rules.
 
     Attributes:
-        delegating: the ids of the calls that delegate and have not ended by name.
-        begun: SubagentStarts that belong to such calls, and whose SubagentStop has not come.
-        stopped: how many of the calls have ended without a name.
+        delegating: the calls that delegate and have not ended by name, by id, oldest first.
         late: until when a SubagentStop may still be that of a call that ended by name.
         background: subagents at work in the background.
     """
 
-    delegating: list[str] = field(factory=list)
-    begun: int = 0
-    stopped: int = 0
+    delegating: dict[str, Stage] = field(factory=dict)
     late: list[float] = field(factory=list)
     background: int = 0
 
