@@ -657,6 +657,23 @@ def test_reopening_into_another_daemons_directory_is_refused_and_keeps_the_lock(
     other.close()
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+def test_reopening_where_nobody_lets_us_in_blames_no_other_process(
+    journal: Journal, directory: Path, number: int
+) -> None:
+    fill(journal, "s", 1)
+    with Faults() as faults:
+        faults.fail(os, "stat", number)
+        with pytest.raises(ConfigError, match=str(directory)):
+            journal.reopen()
+    journal.reopen()
+    fill(journal, "s", 1, first=1)
+
+    assert len(list(journal.read("s"))) == 2
+    with pytest.raises(BusyError):
+        Journal.open(directory)
+
+
 def test_a_close_that_fails_is_counted(journal: Journal) -> None:
     fill(journal, "s", 1)
     with Faults() as faults:

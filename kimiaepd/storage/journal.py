@@ -331,8 +331,10 @@ class Journal(LogReader):
     def _holds_directory(self) -> bool:
         try:
             there = (self.directory / LOCK_NAME).stat()
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError as error:  # it may well be there, with our own lock in it
+            raise ConfigError(f"{self.directory}: cannot be used: {error.strerror}") from error
         return os.path.samestat(there, os.fstat(self._lock))
 
     def close(self) -> None:
