@@ -222,6 +222,21 @@ async def test_closing_removes_the_file_and_can_be_repeated(folder: Path) -> Non
         await endpoint.listener.accept()
 
 
+async def test_a_file_that_cannot_be_removed_does_not_spoil_the_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    endpoint = bind(folder / "s")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", fail)
+        endpoint.close()
+    with pytest.raises(ConnectionRefusedError):
+        connect(endpoint.path)
+    bind(endpoint.path).close()
+
+
 async def test_a_file_that_took_our_place_is_not_removed(folder: Path) -> None:
     path = folder / "s"
     old = bind(path)
@@ -250,10 +265,23 @@ async def test_after_a_deletion_it_listens_again(folder: Path) -> None:
         old.close()
 
 
-async def test_it_does_not_listen_again_where_the_directory_is_gone(folder: Path) -> None:
+async def test_after_a_deletion_of_its_directory_it_makes_that_again_too(folder: Path) -> None:
+    with bind(folder / "below/s") as endpoint:
+        endpoint.path.unlink()
+        endpoint.path.parent.rmdir()
+        endpoint.rebind().close()
+        assert endpoint.still_mine()
+        assert stat.S_IMODE(endpoint.path.parent.lstat().st_mode) == 0o700
+        connect(endpoint.path).close()
+
+
+async def test_it_does_not_listen_again_where_the_directory_is_something_else(
+    folder: Path,
+) -> None:
     endpoint = bind(folder / "below/s")
     endpoint.path.unlink()
     endpoint.path.parent.rmdir()
+    endpoint.path.parent.touch()
     with pytest.raises(ConfigError, match="below"):
         endpoint.rebind()
     endpoint.close()

@@ -339,7 +339,18 @@ async def test_another_programs_file_ends_the_server_and_stays(
         assert path.lstat().st_ino == inode
 
 
-async def test_a_directory_that_is_gone_ends_the_server(
+async def test_a_deleted_directory_is_back_within_30_seconds(
+    folder: Path, autojump_clock: MockClock
+) -> None:
+    async with serving(folder, endpoint=bind(folder / "below/s")) as served:
+        await wait_all_tasks_blocked()
+        served.path.unlink()
+        served.path.parent.rmdir()
+        await trio.sleep(30.1)
+        assert await served.ask() == b"0\n"
+
+
+async def test_a_file_in_the_directorys_place_ends_the_server(
     folder: Path, autojump_clock: MockClock
 ) -> None:
     below = folder / "below"
@@ -348,6 +359,7 @@ async def test_a_directory_that_is_gone_ends_the_server(
         await wait_all_tasks_blocked()
         (below / "s").unlink()
         below.rmdir()
+        below.touch()
 
 
 async def test_an_adopted_socket_is_not_looked_after(

@@ -5,7 +5,7 @@ Rules (the ids are those of the project's operations rules):
 - A socket is stale only when it refuses a connection. An owner that is busy, stopped or slow does
   not refuse, so it is never displaced (I3).
 - Only the file with our device and inode is ever unlinked (I4).
-- A file that a cleaner deleted is made again; one that another program put there is not fought
+- A file that a cleaner deleted, alone or with its directory, is made again; one that another program put there is not fought
   over (I8).
 
 It accepts nothing and reads nothing (`server.py`), and resolves no path (`paths.py`).
@@ -27,7 +27,7 @@ from attrs import define, field
 from kimiaepd.errors import BusyError, ConfigError
 from kimiaepd.hook_socket.connection import Listener
 from kimiaepd.paths import SOCKET_BYTES
-from kimiaepd.storage.private_directory import check_private, create_private
+from kimiaepd.storage.private_directory import create_private
 
 BACKLOG = 512
 """Connections that the kernel keeps for us; with a short one the second hook would be refused."""
@@ -74,19 +74,24 @@ class Endpoint:
 
         What waits in the old one's backlog can still be accepted; its closing is the caller's.
 
+        A directory that was deleted with it is made again.
+
         Raises:
             BusyError: another program was faster.
-            ConfigError: the directory is gone or no longer private.
+            ConfigError: the directory cannot be made, or is no longer private.
         """
-        check_private(self.path.parent)
+        create_private(self.path.parent)
         old = self.listener
         self.listener, self._identity = _listen(self.path, BACKLOG)
         return old
 
     def unlink_if_mine(self) -> None:
-        """Remove the file, unless it is missing or no longer ours."""
+        """Remove the file, unless it is missing, no longer ours, or cannot be removed.
+
+        What stays refuses connections, and the next start removes it.
+        """
         if self._identity is not None and self.still_mine():
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 self.path.unlink()
 
     def close(self) -> None:

@@ -52,7 +52,7 @@ async def serve(
 
     Raises:
         BusyError: another program put its own file at the socket's path.
-        ConfigError: the socket was deleted and cannot be made again.
+        ConfigError: the socket, or its directory, was deleted and cannot be made again.
     """
     raise_descriptor_limit(limits.connections + SPARE_DESCRIPTORS)
     conversations = Conversations(handler, limits)
