@@ -6,18 +6,24 @@ import json
 from pathlib import Path
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
+from daemon_room import Room, opened
+from judge import judge
 from kimiaepd.mapping.capture import MAX_TEXT, Ceilings, gate
 from kimiaepd.mapping.event import Capture, Draft
 from kimiaepd.mapping.hooks import fallback_type, map_hook
 from kimiaepd.mapping.json_value import JSON, JSONObject, dump, parse
 from kimiaepd.mapping.payloads import read_payload
-from kimiaepd.mapping.redaction import Redactor
+from kimiaepd.mapping.redaction import SECRET, Redactor
+from kimiaepd.setup.events import SINCE
 
 REDACTOR = Redactor(home="/home/user", secret_names=frozenset(), secret_values=())
 DEFAULT = Ceilings(Capture.METADATA, {"attention": Capture.REDACTED})
+REDACTED = Ceilings(Capture.REDACTED, {})
 PLANTED = "PLANTED-f3a1"
 
 
@@ -205,18 +211,15 @@ ANY_JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
-EVENTS = st.sampled_from(
-    ["SessionStart", "SessionEnd", "UserPromptSubmit", "Stop", "StopFailure", "Interrupt",
-     "PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionRequest", "PermissionResult",
-     "SubagentStart", "SubagentStop", "PreCompact", "PostCompact", "Notification",
-     "UserPromptQueued", "TurnStarted", "TaskStarted", "SessionHeartbeat", "SomethingNew"]
-)  # fmt: skip
-FIELDS = st.sampled_from(
-    ["source", "model", "prompt", "is_steer", "tool_name", "tool_input", "tool_call_id",
+EVERY_EVENT = (*SINCE, "SomethingNew")
+EVENTS = st.sampled_from(EVERY_EVENT)
+EVERY_FIELD = (
+    *("source", "model", "prompt", "is_steer", "tool_name", "tool_input", "tool_call_id",
      "tool_output", "error", "id", "agent_id", "action", "display", "decision", "feedback",
      "error_message", "response", "title", "body", "turn_id", "queue_length", "cwd", "agent_name",
-     "session_title", "severity", "trigger", "token_count", "estimated_token_count"]
+     "session_title", "severity", "trigger", "token_count", "estimated_token_count"),
 )  # fmt: skip
+FIELDS = st.sampled_from(EVERY_FIELD)
 
 
 @given(EVENTS, st.dictionaries(FIELDS, ANY_JSON, max_size=8), st.sampled_from(list(Capture)))
@@ -272,3 +275,99 @@ def test_secrets_are_gone_from_what_rides_as_redacted() -> None:
     payload = ask(action="curl -H 'Authorization: Bearer abc123.DEF-456_ghi~789'")
     _, data = mapped(payload)
     assert b"abc123" not in dump(data)
+
+
+SECRET_KEY = "ghp_AbCdEfGhIjKlMnOpQrStUvWxYz012345"
+ONLY_AT_FULL = ("args", "result", "context")
+TEXT = st.sampled_from([SECRET_KEY, f"use {SECRET_KEY} now", f"TOKEN={SECRET_KEY}", "nothing"])
+HIDING = st.recursive(
+    TEXT,
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "command", "text", "type"]), inner, min_size=1)
+    ),
+    max_leaves=6,
+)
+HIDERS = st.dictionaries(
+    st.sampled_from([*CONTENT, "tool_input", "tool_output", "error"]), HIDING, min_size=1
+)
+
+
+@given(EVENTS, HIDERS, st.sampled_from(["approved", "rejected", "cancelled"]), st.booleans())
+def test_a_secret_is_only_where_full_allows_it(
+    event: str, fields: JSONObject, decision: str, full: bool
+) -> None:
+    payload: JSONObject = {
+        "error": {"code": "e", "message": SECRET_KEY}, "prompt": SECRET_KEY, **fields,
+        "hook_event_name": event, "tool_name": "Bash", "tool_call_id": "c", "decision": decision,
+    }  # fmt: skip
+    ceilings = Ceilings(Capture.FULL, {"attention": Capture.REDACTED}) if full else REDACTED
+    draft, data = mapped(payload, ceilings)
+    assert data is not None
+    if ceilings.of(draft.type) is Capture.FULL:
+        for name in ONLY_AT_FULL:
+            data.pop(name, None)
+    else:
+        assert not set(ONLY_AT_FULL) & set(data)
+    assert SECRET_KEY.encode() not in dump(data)
+
+
+@pytest.mark.parametrize(
+    ("event", "name", "plain"),
+    [
+        ("PreToolUse", "args_redacted", "args"),
+        ("PostToolUse", "result_redacted", "result"),
+        ("PermissionRequest", "prompt", "context"),
+    ],
+)
+def test_at_full_the_redacted_member_stays_redacted_beside_the_plain_one(
+    event: str, name: str, plain: str
+) -> None:
+    value: JSONObject = {"command": f"curl -H 'X: {SECRET_KEY}'"}
+    payload: JSONObject = {
+        "hook_event_name": event, "tool_name": "Bash", "tool_call_id": "c",
+        "tool_input": value, "tool_output": value, "display": value,
+    }  # fmt: skip
+    _, data = mapped(payload, everywhere(Capture.FULL))
+    assert data is not None
+    assert SECRET_KEY.encode() in dump(data[plain])
+    assert SECRET.encode() in dump(data[name])
+    assert SECRET_KEY.encode() not in dump(data[name])
+    _, data = mapped(payload, REDACTED)
+    assert data is not None
+    assert plain not in data
+
+
+# --- whatever a payload says, what is logged is valid -------------------------------------------
+
+ODD: list[JSON] = [
+    *(None, True, -1, 1 << 70, 1.5, "", "word", "\0 \n", "ü\ud83d", "x" * 70_000),
+    ["a", None, 1], {"a": {"b": []}}, [{"type": "text", "text": 5}], {"name": 1, "message": {}},
+]  # fmt: skip
+LEVELS = [pytest.param(everywhere(level), id=level.word) for level in Capture]
+
+
+async def sweep(room: Room, event: str) -> None:
+    """Each odd value in every field at once, once as it is and once where the event has a tool."""
+    for index, value in enumerate(ODD):
+        fields: JSONObject = dict.fromkeys(EVERY_FIELD, value)
+        session = f"{event}-{index}"
+        for known in ({}, {"tool_name": "Bash"}, {"tool_name": "Bash", "tool_call_id": "c"}):
+            assert await room.hook(event, {**fields, **known}, session=session) == b""
+
+
+@pytest.mark.parametrize("ceilings", [*LEVELS, pytest.param(DEFAULT, id="default")])
+async def test_odd_values_in_any_field_make_valid_events(
+    tmp_path: Path, autojump_clock: MockClock, ceilings: Ceilings
+) -> None:
+    with opened(tmp_path, ceilings=ceilings) as room:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(room.observer.run)
+            for event in EVERY_EVENT:
+                await sweep(room, event)
+            await trio.sleep(10)  # what waits is decided
+            nursery.cancel_scope.cancel()
+        for session in list(room.book):
+            judge(room.events(session.id))
+        assert len(room.book) == len(EVERY_EVENT) * len(ODD)
+        assert room.observer.bad == {}
