@@ -96,6 +96,15 @@ FAILED: JSONObject = {"error": {"type": "E"}}
             "AEP-0002 §7.2",
         ),
         (
+            Log()
+            .add("attention.requested", ask(), subject="Bash")
+            .add("attention.answered", {"answer": {"option": "yes"}}, subject="E0")
+            .add("attention.answered", {"answer": {"option": "yes"}}, subject="E0")
+            .add("attention.resolved", {"resolution": "answered"}, subject="E0"),
+            [3],
+            "AEP-0002 §7.1",
+        ),
+        (
             Log().add("attention.requested", ask(), subject="Bash").add("session.ended"),
             [2],
             "AEP-0002 §7.2",

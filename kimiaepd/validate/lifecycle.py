@@ -57,6 +57,7 @@ _RUN_ENDS = _End("terminal of run", "AEP-0002 §2 convention 5", _run)
 _CALL_ENDS = _End("terminal of tool call", "AEP-0002 §2 convention 5", _call)
 _SESSION_ENDS = _End("end of session", "AEP-0002 §2 convention 5", _session)
 _ASK_ENDS = _End("terminal of attention request", "AEP-0002 §7.2", _ask)
+_ASK_ANSWERED = _End("answer to attention request", "AEP-0002 §7.1", _ask)
 _COMMAND_ACKED = _End("acknowledgement of command", "AEP-0004 §3", _command)
 
 _ENDS = {
@@ -67,6 +68,7 @@ _ENDS = {
     "tool.failed": _CALL_ENDS,
     "tool.denied": _CALL_ENDS,
     "session.ended": _SESSION_ENDS,
+    "attention.answered": _ASK_ANSWERED,
     "attention.resolved": _ASK_ENDS,
     "attention.timeout": _ASK_ENDS,
     "control.accepted": _COMMAND_ACKED,
