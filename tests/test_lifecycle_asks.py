@@ -449,3 +449,51 @@ def test_a_new_call_under_an_old_id_can_be_asked_for_again() -> None:
     assert story.types.count("attention.requested") == 2
     story.hook("PermissionResult", after=1, decision="rejected", **old())
     assert story.only("tool.denied").data["tool.call_id"] == "c1"
+
+
+def test_another_question_under_an_id_that_has_ended_is_asked() -> None:
+    story = asking(old())
+    story.hook("PermissionResult", after=1, decision="approved", **old())
+    other: dict[str, JSON] = old() | {"tool_input": {"command": "rm -rf /"}}
+    story.hook("PermissionRequest", after=1, **other)
+    story.hook("PermissionResult", after=1, decision="rejected", **other)
+    assert story.machine.duplicates == 0
+    assert story.core.count("attention.requested") == 2
+    assert resolutions(story) == ["answered", "answered"]
+    assert story.only("tool.denied").data["tool.call_id"] == "c1"
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(10.0, 1), (10.001, 2), (60.0, 2)])
+def test_the_same_question_is_another_once_the_call_is_over_and_time_has_passed(
+    seconds: float, asked: int
+) -> None:
+    story = Story()
+    story.hook("UserPromptSubmit", prompt="p")
+    story.hook("PermissionRequest", after=0, **old())
+    story.hook("Stop", after=0)
+    story.hook("PermissionRequest", after=seconds, **old())
+    assert story.core.count("attention.requested") == asked
+
+
+def test_a_failure_waits_for_a_second_ask_of_its_call() -> None:
+    story = asking(approval())
+    story.hook("PermissionResult", after=1, decision="approved", **approval())
+    second = approval() | {"id": "approval_second"}
+    story.hook("PermissionRequest", after=0.1, **second)
+    story.hook("PostToolUseFailure", after=0.1, error={"code": "x"}, **bash())
+    story.hook("PermissionResult", after=0.1, decision="rejected", **second)
+    story.wait(5)
+    assert story.core[-3:] == ["attention.answered", "attention.resolved", "tool.denied"]
+    assert "tool.failed" not in story.types
+
+
+def test_the_answer_of_one_ask_does_not_decide_while_another_of_the_call_is_open() -> None:
+    story = asking(approval())
+    second = approval() | {"id": "approval_second"}
+    story.hook("PermissionRequest", after=0.1, **second)
+    story.hook("PermissionResult", after=0.1, decision="approved", **approval())
+    story.hook("PostToolUseFailure", after=0.1, error={"code": "x"}, **bash())
+    story.hook("PermissionResult", after=0.1, decision="rejected", **second)
+    story.wait(5)
+    assert "tool.failed" not in story.types
+    assert story.core.count("tool.denied") == 1

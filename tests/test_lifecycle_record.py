@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
@@ -330,6 +331,8 @@ def at_metadata(event: Logged) -> JSONObject:
     for name in ("args_digest", "by", "resolution"):
         if name in event.data:
             data[name] = event.data[name]
+    if "answer.option" in event.data:
+        data["answer"] = {"option": event.data["answer.option"]}
     if "tool.name" in event.data:
         tool = {"name": event.data["tool.name"], "call_id": event.data.get("tool.call_id")}
         data["tool"] = {key: value for key, value in tool.items() if value is not None}
@@ -341,6 +344,7 @@ def at_none(event: Logged) -> JSONObject:
     wire: JSONObject = {
         "id": event.id,
         "type": event.type,
+        "time": datetime.fromtimestamp(event.at, UTC).isoformat(timespec="milliseconds"),
         "subject": event.subject,
         "run": event.run,
         "cause": event.cause,
@@ -414,6 +418,10 @@ def asking() -> Story:
 
 BASH: dict[str, JSON] = {"tool_name": "Bash", "tool_call_id": "c1", "tool_input": {"command": "ls"}}
 ASK: dict[str, JSON] = BASH | {"id": "approval-1", "agent_id": "main"}
+_S: JSONObject = {"session_id": "s"}
+PROMPT = _S | {"hook_event_name": "UserPromptSubmit", "prompt": "p"}
+PRE = _S | BASH | {"hook_event_name": "PreToolUse"}
+REQUEST = _S | ASK | {"hook_event_name": "PermissionRequest"}
 
 
 def test_from_the_log_a_call_ends_because_of_its_request() -> None:
@@ -530,14 +538,40 @@ def test_from_the_log_a_call_that_has_ended_is_not_open(*, data: bool) -> None:
     assert not story.machine.state.is_open
 
 
-_MEMBERS = ("id", "type", "run", "data", "tool", "cause", "subject", "call_id", "name")
+@pytest.mark.parametrize("decision", ["approved", "rejected"])
+@pytest.mark.parametrize("data", [True, False])
+def test_an_answer_at_which_the_process_died_is_completed(decision: str, *, data: bool) -> None:
+    """The log may end between attention.answered and attention.resolved."""
+    story = Telling().tell_all([Told(0.0, PROMPT), Told(1.0, PRE), Told(0.1, REQUEST)])
+    record = to_record(story.machine.state)
+    story.hook("PermissionResult", after=1, decision=decision, **ASK)
+    answered = story.only("attention.answered")
+    del story.events[story.events.index(answered) + 1 :]
+    state = from_record(json.loads(json.dumps(record)))
+    fold(state, at_metadata(answered) if data else at_none(answered))
+    assert state.is_unsettled
+    carry_on(story, state)
+    story.machine.settle()
+    assert not story.machine.state.is_unsettled
+    resolved = story.only("attention.resolved")
+    assert (resolved.cause, resolved.data) == (answered.id, {"resolution": "answered"})
+    assert (resolved.subject, resolved.run) == (answered.subject, "run1")
+    assert story.sources[-1] == round(story.now * 1e9), "it is of the moment of the answer"
+    assert ("tool.denied" in story.types) == (data and decision == "rejected")
+    story.hook("PermissionResult", after=0.1, decision=decision, **ASK)
+    story.hook("Stop", after=1)
+    check(story.events)
+
+
+_MEMBERS = ("id", "type", "run", "data", "tool", "cause", "subject", "call_id", "name", "time")
 lines: st.SearchStrategy[JSON] = st.recursive(
     st.none() | st.integers() | st.text(max_size=4),
     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(_MEMBERS), inner),
 )
 FOLDED = (
     *("session.ended", "run.started", "run.finished", "tool.requested", "tool.completed"),
-    *("tool.denied", "attention.requested", "attention.resolved", "x.kimi-code.session.stop"),
+    *("tool.denied", "attention.requested", "attention.answered", "attention.resolved"),
+    "x.kimi-code.session.stop",
 )
 
 

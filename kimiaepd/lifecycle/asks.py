@@ -22,6 +22,7 @@ from kimiaepd.lifecycle.state import (
     Ask,
     Emit,
     Hook,
+    PastAsk,
     State,
     milliseconds,
     remember,
@@ -31,6 +32,8 @@ from kimiaepd.mapping.event import Capture, Draft, Field
 from kimiaepd.mapping.payloads import HookPayload
 
 MAIN_AGENT = "main"
+REPEATED_NS = 10_000_000_000
+"""Ten seconds: two installs start their shims at once, a busy machine not quite."""
 
 
 def key_of(payload: HookPayload) -> str:
@@ -65,9 +68,27 @@ def request(state: State, emit: Emit, hook: Hook) -> Ask:
         agent_id=payload.agent_id,
         print=fingerprint(payload),
         at=hook.at,
+        asked_ns=hook.started_ns,
     )
     state.asks[ask.key] = ask
+    state.past_asks.pop(ask.key, None)
+    if call:
+        call.decided = False  # it may have been, by an earlier ask of the same call
     return ask
+
+
+def is_repeated(state: State, hook: Hook) -> bool:
+    """Whether a request is one more of an ask that is over: for the same, in the same call.
+
+    Where the call is not open either, ids may be used again: it is the same ask only where the two
+    shims started within `REPEATED_NS`.
+    """
+    payload = hook.payload
+    past = state.past_asks.get(key_of(payload))
+    if past is None or past.print != fingerprint(payload):
+        return False
+    near = abs(hook.started_ns - past.asked_ns) <= REPEATED_NS
+    return near or (payload.tool_call_id or "") in state.calls
 
 
 def answer(state: State, emit: Emit, hook: Hook, ask: Ask, cause: str | None) -> str:
@@ -101,9 +122,21 @@ def of_main_agent(state: State) -> list[Ask]:
     ]
 
 
+def others_of_call(state: State, payload: HookPayload) -> list[Ask]:
+    """The open asks of the hook's call, but for the one that the hook is of."""
+    call_id, key = payload.tool_call_id, key_of(payload)
+    return [ask for ask in state.asks.values() if call_id == ask.call_id and ask.key != key]
+
+
 def of_run(state: State, run: str | None) -> list[Ask]:
     """The open asks of one run; of none, where `run` is None."""
     return [ask for ask in state.asks.values() if ask.run == run]
+
+
+def finish(state: State, emit: Emit, hook: Hook, ask: Ask, answered: str) -> None:
+    """Resolve an ask whose answer is in the log already."""
+    _resolve(emit, hook, ask, "answered", cause=answered)
+    _close(state, ask, ask.decision)
 
 
 def _resolve(emit: Emit, hook: Hook, ask: Ask, resolution: str, *, cause: str) -> None:
@@ -118,4 +151,4 @@ def _resolve(emit: Emit, hook: Hook, ask: Ask, resolution: str, *, cause: str) -
 
 def _close(state: State, ask: Ask, decision: str) -> None:
     state.asks.pop(ask.key, None)
-    remember(state.past_asks, ask.key, decision, PAST)
+    remember(state.past_asks, ask.key, PastAsk(decision, ask.print, ask.asked_ns), PAST)

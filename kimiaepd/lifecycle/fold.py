@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
 from kimiaepd.lifecycle import calls, subagents
 from kimiaepd.lifecycle.state import (
@@ -20,6 +21,7 @@ from kimiaepd.lifecycle.state import (
     PAST,
     Ask,
     Call,
+    PastAsk,
     Run,
     State,
     remember,
@@ -100,14 +102,41 @@ def _asked(state: State, event: JSONObject) -> None:
     requested = _word(event.get("id"))
     key = call.id if call and call.id not in state.asks else requested
     state.asked_ever = True
-    ask = Ask(key, requested, call.id if call else None, _word(event.get("run")) or None)
+    ask = Ask(
+        key,
+        requested,
+        call_id=call.id if call else None,
+        run=_word(event.get("run")) or None,
+        print=call.print if call else "",
+        asked_ns=_moment_ns(event),
+    )
     remember(state.asks, key, ask, OPEN_ASKS)
 
 
+def _answered(state: State, event: JSONObject) -> None:
+    for ask in _asks_of(state, event):
+        ask.answered = _word(event.get("id"))
+        ask.answered_ns = _moment_ns(event)
+        answer = _member(event, "answer")
+        ask.decision = _word(answer.get("option")) if isinstance(answer, dict) else ""
+
+
 def _ask_ended(state: State, event: JSONObject) -> None:
-    for ask in [ask for ask in state.asks.values() if ask.requested == event.get("subject")]:
+    for ask in _asks_of(state, event):
         del state.asks[ask.key]
-        remember(state.past_asks, ask.key, "", PAST)
+        past = PastAsk(ask.decision, ask.print, ask.asked_ns)
+        remember(state.past_asks, ask.key, past, PAST)
+
+
+def _asks_of(state: State, event: JSONObject) -> list[Ask]:
+    return [ask for ask in state.asks.values() if ask.requested == event.get("subject")]
+
+
+def _moment_ns(event: JSONObject) -> int:
+    try:
+        return round(datetime.fromisoformat(_word(event.get("time"))).timestamp() * 1e9)
+    except (ValueError, OverflowError):
+        return 0
 
 
 _HANDLERS: dict[str, Callable[[State, JSONObject], None]] = {
@@ -121,6 +150,7 @@ _HANDLERS: dict[str, Callable[[State, JSONObject], None]] = {
     "tool.failed": _tool_ended,
     "tool.denied": _tool_ended,
     "attention.requested": _asked,
+    "attention.answered": _answered,
     "attention.resolved": _ask_ended,
     "attention.timeout": _ask_ended,
 }

@@ -28,7 +28,9 @@ from attrs import evolve
 from kimiaepd.lifecycle import asks, calls, runs, subagents, waits
 from kimiaepd.lifecycle.calls import Standing
 from kimiaepd.lifecycle.state import Ask, Emit, Hook, State, Wait, WaitKind, with_short_names
+from kimiaepd.mapping.event import Draft
 from kimiaepd.mapping.hooks import fallback
+from kimiaepd.mapping.payloads import HookPayload
 
 SETTLE_SECONDS = 2.0
 REPLY_SECONDS = 0.2
@@ -74,7 +76,12 @@ class Machine:
             self._settle(wait)
 
     def settle(self) -> None:
-        """Decide everything that waits, as if its time were up."""
+        """Decide everything that waits, as if its time were up.
+
+        In a state that was brought back it also completes the answers at which a process died.
+        """
+        for ask in [ask for ask in self.state.asks.values() if ask.answered]:
+            self._finish(ask)
         self._settle_all(_EVERYTHING)
 
     # --- sessions ---
@@ -241,8 +248,8 @@ class Machine:
         state.asked_ever = True
         if key in state.asks:
             self._repeated(hook, same=state.asks[key].print == calls.fingerprint(payload))
-        elif key and key in state.past_asks:
-            self._repeated(hook, same=True)
+        elif asks.is_repeated(state, hook):
+            self.duplicates += 1
         elif call and call.abandoned:
             self._degrade(hook)
         else:
@@ -262,7 +269,7 @@ class Machine:
         elif ask := asks.open_ask(state, payload):
             self._answer(hook, ask, cause=None)
         elif key and key in state.past_asks:
-            self._repeated(hook, same=state.past_asks[key] == payload.decision)
+            self._repeated(hook, same=state.past_asks[key].decision == payload.decision)
         elif earlier := waits.result_of(state, key):
             self._repeated(hook, same=earlier.hook.payload.decision == payload.decision)
         elif key:
@@ -289,6 +296,20 @@ class Machine:
             self._deny(hook, answered)
         self._decided(hook)
 
+    def _finish(self, ask: Ask) -> None:
+        answered = ask.answered or ""
+        payload = HookPayload(
+            event="PermissionResult",
+            tool_call_id=ask.call_id,
+            id=ask.key,
+            decision=ask.decision or None,
+        )
+        hook = Hook(payload, Draft("attention.resolved"), at=0.0, started_ns=ask.answered_ns)
+        asks.finish(self.state, self._emit, hook, ask, answered)
+        if ask.decision == "rejected":
+            self._deny(hook, answered)
+        self._decided(hook)
+
     def _no_answer(self, hook: Hook) -> None:
         """A decision that is none (an error of the vendor's own gate): the failure stands."""
         call = calls.find(self.state, hook.payload.tool_call_id)
@@ -297,6 +318,8 @@ class Machine:
 
     def _decided(self, hook: Hook) -> None:
         """Nothing more comes of the call's approval: a failure that still waits is one."""
+        if asks.others_of_call(self.state, hook.payload):
+            return
         if call := calls.find(self.state, hook.payload.tool_call_id):
             call.decided = True
         if failure := waits.failure_of(self.state, hook.payload.tool_call_id):

@@ -18,7 +18,18 @@ from typing import TypeAlias
 import cattrs
 from attrs import evolve, field, fields_dict, frozen
 
-from kimiaepd.lifecycle.state import Ask, Call, Hook, Run, Stage, State, Subagents, Wait, WaitKind
+from kimiaepd.lifecycle.state import (
+    Ask,
+    Call,
+    Hook,
+    PastAsk,
+    Run,
+    Stage,
+    State,
+    Subagents,
+    Wait,
+    WaitKind,
+)
 from kimiaepd.mapping.hooks import map_hook
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.mapping.payloads import HookPayload, ToolError
@@ -29,6 +40,9 @@ PAST_KEPT = 8
 _Past: TypeAlias = tuple[str, str, str | None, str | None, bool, str | None, bool]
 """An ended call: id, name, requested, run, decided, terminal, abandoned. A record is written after
 every hook, and these are most of it: so they stand in it without their members' names."""
+
+_PastAsk: TypeAlias = tuple[str, str, str, int]
+"""An ask that is over: key, decision, print, asked_ns."""
 
 _CONVERTER = cattrs.Converter(omit_if_default=True)
 
@@ -64,7 +78,7 @@ class _Kept:
     calls: list[Call] = field(factory=list)
     past_calls: list[_Past] = field(factory=list)
     asks: list[Ask] = field(factory=list)
-    past_asks: dict[str, str] = field(factory=dict)
+    past_asks: list[_PastAsk] = field(factory=list)
     delegating: dict[str, Stage] = field(factory=dict)
     background: int = 0
     waits: list[_KeptWait] = field(factory=list)
@@ -79,7 +93,10 @@ def to_record(state: State) -> JSONObject:
         "calls": [_members(call) for call in state.calls.values()],
         "past_calls": [_past(call) for call in list(state.past_calls.values())[-PAST_KEPT:]],
         "asks": [_members(ask) for ask in state.asks.values()],
-        "past_asks": dict(list(state.past_asks.items())[-PAST_KEPT:]),
+        "past_asks": [
+            [key, past.decision, past.print, past.asked_ns]
+            for key, past in list(state.past_asks.items())[-PAST_KEPT:]
+        ],
         "delegating": {call: stage.value for call, stage in state.subagents.delegating.items()},
         "background": state.subagents.background,
         "waits": [_wait(wait) for wait in state.waits if wait.logged],
@@ -101,7 +118,7 @@ def from_record(record: JSONObject) -> State:
         calls={call.id: call for call in kept.calls},
         past_calls={past[0]: _call(past) for past in kept.past_calls},
         asks={ask.key: ask for ask in kept.asks},
-        past_asks=kept.past_asks,
+        past_asks={past[0]: PastAsk(*past[1:]) for past in kept.past_asks},
         subagents=Subagents(kept.delegating, [], kept.background),
         waits=[wait.wait() for wait in kept.waits],
     )

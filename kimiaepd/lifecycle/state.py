@@ -109,6 +109,12 @@ class Ask:
         key: the approval's id, else its call's id, else the request's own event id.
         requested: the id of its attention.requested: the `subject` of every later event of it.
         agent_id: the agent that asks, where the vendor says so.
+        print: equal for two requests for the same tool with the same input.
+        asked_ns: when the shim of its request started (wall clock); 0 where that is not known.
+        answered: the id of its attention.answered, where a process died between that and the
+            resolution: `Machine.settle` adds what is missing.
+        answered_ns: when the shim of that answer started (wall clock).
+        decision: what that answer was; empty where the log does not say.
     """
 
     key: str
@@ -118,6 +124,25 @@ class Ask:
     agent_id: str | None = None
     print: str = ""
     at: float | None = None
+    asked_ns: int = 0
+    answered: str | None = None
+    answered_ns: int = 0
+    decision: str = ""
+
+
+@frozen
+class PastAsk:
+    """What is remembered of an ask that is over.
+
+    Attributes:
+        decision: its result; empty where it was dismissed.
+        print: as the ask's own.
+        asked_ns: as the ask's own.
+    """
+
+    decision: str
+    print: str
+    asked_ns: int
 
 
 class WaitKind(enum.Enum):
@@ -180,7 +205,7 @@ class State:
     calls: dict[str, Call] = field(factory=dict)
     past_calls: dict[str, Call] = field(factory=dict)
     asks: dict[str, Ask] = field(factory=dict)
-    past_asks: dict[str, str] = field(factory=dict)
+    past_asks: dict[str, PastAsk] = field(factory=dict)
     subagents: Subagents = field(factory=Subagents)
     waits: list[Wait] = field(factory=list)
     last_of: dict[str, tuple[str, int]] = field(factory=dict)
@@ -189,6 +214,11 @@ class State:
     def is_open(self) -> bool:
         """Whether something has begun that has not ended."""
         return bool(self.run or self.calls or self.asks or self.waits)
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether `Machine.settle` has something to say, in a state that was brought back."""
+        return bool(self.waits) or any(ask.answered for ask in self.asks.values())
 
 
 def short(name: str) -> str:
