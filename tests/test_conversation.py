@@ -124,7 +124,7 @@ async def talk(conversations: Conversations, *pieces: bytes, half_close: bool = 
 
 def counted(conversations: Conversations) -> dict[str, int]:
     """The counters that are not zero; and nothing may be left behind."""
-    assert (conversations.connected, conversations.reserved) == (0, 0)
+    assert (conversations.connected, conversations.spare, conversations.reserved) == (0, 0, 0)
     return {kind: times for kind, times in conversations.stats.items() if times}
 
 
@@ -376,6 +376,62 @@ async def test_one_too_many_is_closed_at_once(autojump_clock: MockClock) -> None
     assert counted(conversations) == {"hook": 3, "over_limit": 1}
 
 
+async def test_a_full_house_still_says_how_it_is(autojump_clock: MockClock) -> None:
+    handler = Holder()
+    conversations = Conversations(handler, Limits(connections=1))
+    async with trio.open_nursery() as nursery:
+        held = start(conversations, nursery)
+        await held.send_all(encode_request("hook", 7, b"body"))
+        await wait_all_tasks_blocked()
+        assert await ask(conversations, "ping") == {"pid": os.getpid(), "version": __version__}
+        status = await ask(conversations, "status")
+        assert status["connections"] == {"open": 2, "hook": 1, "ping": 1, "status": 1}
+        for body in (b"", b"x" * PIECE_BYTES * 2):
+            assert await talk(conversations, encode_request("hook", 7, body)) == b""
+        handler.answer.set()
+        assert await read_to_end(held) == b"0\n"
+        await held.aclose()
+    assert [body for body, _ in handler.hooks] == [b"body"]
+    assert counted(conversations) == {"hook": 1, "ping": 1, "status": 1, "over_limit": 2}
+
+
+async def test_spare_places_are_few_and_nobody_keeps_one(autojump_clock: MockClock) -> None:
+    limits = Limits(connections=1, spare_places=2)
+    conversations = Conversations(Holder(), limits)
+    async with trio.open_nursery() as nursery:
+        held = start(conversations, nursery)
+        await held.send_all(encode_request("hook", 7, b"body"))
+        await wait_all_tasks_blocked()
+        silent = [start(conversations, nursery) for _ in range(2)]
+        await wait_all_tasks_blocked()
+        began = trio.current_time()
+        assert await talk(conversations, encode_request("ping", 7)) == b""
+        for client in silent:
+            assert await read_to_end(client) == b""
+            await client.aclose()
+        assert trio.current_time() - began == limits.spare_seconds
+        assert await ask(conversations, "ping")
+        await held.aclose()
+    assert counted(conversations)["slow_read"] == 2
+
+
+async def test_who_has_a_spare_place_takes_nobody_elses(autojump_clock: MockClock) -> None:
+    handler = Holder()
+    conversations = Conversations(handler, Limits(connections=1))
+    async with trio.open_nursery() as nursery:
+        held = start(conversations, nursery)
+        await held.send_all(encode_request("hook", 7, b"body"))
+        await wait_all_tasks_blocked()
+        silent = start(conversations, nursery)
+        await wait_all_tasks_blocked()
+        await held.aclose()
+        handler.answer.set()
+        await wait_all_tasks_blocked()
+        assert await talk(conversations, encode_request("hook", 7, b"next")) == b"0\n"
+        await silent.aclose()
+    assert [body for body, _ in handler.hooks] == [b"body", b"next"]
+
+
 async def test_another_users_hook_is_not_read() -> None:
     handler = Recorder()
     conversations = Conversations(handler, Limits(), uid=os.geteuid() + 1)
@@ -420,7 +476,19 @@ async def test_large_bodies_share_their_room_until_they_are_answered() -> None:
 
 
 def test_the_worst_case_is_the_sum_that_is_written_beside_it() -> None:
-    assert Limits().worst_case_bytes == (48 + 72 + 32) * MIB
+    assert Limits().worst_case_bytes == (48 + 1 + 72 + 32) * MIB
+
+
+@pytest.mark.parametrize(("frame", "room"), [(32, 64), (64, 64), (100, 100)])
+def test_the_longest_body_always_finds_room(frame: int, room: int) -> None:
+    assert Limits(frame_bytes=frame * MIB).large_bytes == room * MIB
+
+
+async def test_a_body_longer_than_64_mib_is_read_where_the_settings_allow_it() -> None:
+    handler = Recorder()
+    conversations = Conversations(handler, Limits(frame_bytes=80 * MIB))
+    assert await talk(conversations, encode_request("hook", 7, bytes(80 * MIB))) == b"0\n"
+    assert counted(conversations) == {"hook": 1}
 
 
 async def test_no_crowd_holds_more_than_the_worst_case() -> None:

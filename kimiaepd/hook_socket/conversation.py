@@ -5,6 +5,7 @@ Rules (the ids are those of the project's operations rules):
   another user, a crowd (I6, I10). Nothing that a client does is an exception out of here, and only
   the first of a kind is a line in the log.
 - Whatever goes wrong, the hook is freed: by the reply that says nothing, or by hanging up.
+- A full house still says how it is: a few spare places answer everything but hooks.
 - A deadline is set up only where something has to wait. Nearly every hook comes in one piece and
   goes in one piece, and pays for none.
 - How long a call is held is the handler's business; `Peer.gone` tells it when nobody waits.
@@ -95,6 +96,7 @@ class Conversations:
     Attributes:
         uid: whose hooks are taken.
         connected: connections that are being served.
+        spare: those of them that have a spare place.
         reserved: bytes of `Limits.large_bytes` that are taken.
         stats: how often what happened, by `REQUESTS` and `FAILURES`.
     """
@@ -103,22 +105,26 @@ class Conversations:
     limits: Limits
     uid: int = field(factory=os.geteuid)
     connected: int = 0
+    spare: int = 0
     reserved: int = 0
     stats: dict[str, int] = field(factory=lambda: dict.fromkeys((*REQUESTS, *FAILURES), 0))
 
     async def serve(self, connection: Connection) -> None:
         """Serve one connection to its end; raises nothing but Cancelled."""
-        if self.connected >= self.limits.connections:
+        full = self.connected - self.spare >= self.limits.connections
+        if full and self.spare >= self.limits.spare_places:
             self._count("over_limit")
             return
         if not self._is_own(connection):
             self._count("foreign_user")
             return
         self.connected += 1
+        self.spare += full
         try:
-            await self._talk(connection)
+            await self._talk(connection, spare=full)
         finally:
             self.connected -= 1
+            self.spare -= full
             self.reserved -= connection.reserved
             connection.close()
 
@@ -133,9 +139,10 @@ class Conversations:
         except OSError:
             return False
 
-    async def _talk(self, connection: Connection) -> None:
+    async def _talk(self, connection: Connection, *, spare: bool) -> None:
         try:
-            reply = await self._answer(await self._request(connection), Peer(connection))
+            request = await self._request(connection, spare=spare)
+            reply = await self._answer(request, Peer(connection), spare=spare)
             await self._reply(connection, reply)
         except _Refused as refused:
             self._count(refused.kind)
@@ -144,9 +151,12 @@ class Conversations:
         except trio.BrokenResourceError:
             self._count("gone")
 
-    async def _request(self, connection: Connection) -> Request | Oversized:
+    async def _request(self, connection: Connection, *, spare: bool) -> Request | Oversized:
+        limits = self.limits
         reader = RequestReader(
-            frame_bytes=self.limits.frame_bytes, header_bytes=self.limits.header_bytes
+            # Only hooks have bodies: in a spare place the header says all there is to know.
+            frame_bytes=0 if spare else limits.frame_bytes,
+            header_bytes=limits.header_bytes,
         )
         try:
             said = reader.feed(connection.receive_nowait())
@@ -155,7 +165,7 @@ class Conversations:
         else:
             if not isinstance(said, NeedData):
                 return said
-        with trio.move_on_after(self.limits.read_seconds):
+        with trio.move_on_after(limits.spare_seconds if spare else limits.read_seconds):
             return await self._rest(connection, reader)
         raise _Refused("slow_read")
 
@@ -185,8 +195,10 @@ class Conversations:
             if scope.cancelled_caught:
                 raise _Refused("slow_write")
 
-    async def _answer(self, request: Request | Oversized, peer: Peer) -> bytes:
+    async def _answer(self, request: Request | Oversized, peer: Peer, *, spare: bool) -> bytes:
         """The reply's frame. A defect of ours costs this one request and a traceback in the log."""
+        if spare and request.kind == "hook":
+            raise _Refused("over_limit")
         if isinstance(request, Oversized):
             if request.kind != "hook":
                 raise _Refused("garbage")

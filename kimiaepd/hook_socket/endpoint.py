@@ -5,8 +5,8 @@ Rules (the ids are those of the project's operations rules):
 - A socket is stale only when it refuses a connection. An owner that is busy, stopped or slow does
   not refuse, so it is never displaced (I3).
 - Only the file with our device and inode is ever unlinked (I4).
-- A file that a cleaner deleted, alone or with its directory, is made again; one that another program put there is not fought
-  over (I8).
+- A file that a cleaner deleted, alone or with its directory, is made again; one that another
+  program put there is not fought over (I8).
 
 It accepts nothing and reads nothing (`server.py`), and resolves no path (`paths.py`).
 """
