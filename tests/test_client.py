@@ -83,6 +83,25 @@ async def test_nobody_is_there(path: Path) -> None:
         await request(path, "ping", timeout=5)
 
 
+@pytest.mark.parametrize("kind", ["below a file", "datagram", "a circle", "too long"])
+async def test_where_no_daemon_can_be_one_line_says_so(path: Path, kind: str) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams:
+        match kind:
+            case "below a file":
+                path.touch()
+                path /= "s"
+            case "datagram":
+                datagrams.bind(str(path))
+            case "a circle":
+                path.symlink_to(path)
+            case "too long":
+                path /= "s" * 120
+        with trio.fail_after(10), pytest.raises(NotRunning, match="no daemon can") as caught:
+            await request(path, "ping", timeout=5)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 async def test_not_answering_is_another_exit_status_than_not_running() -> None:
     statuses = {NotRunning.status, NotAnswering.status}
     assert len(statuses) == 2
@@ -148,8 +167,10 @@ async def test_a_full_backlog_is_not_answering(path: Path) -> None:
         wedged.bind(str(path))
         wedged.listen(0)
         first.connect(str(path))
-        expected = NotAnswering if sys.platform == "linux" else NotRunning
-        with trio.fail_after(10), pytest.raises(expected):
+        expected, match = (
+            (NotAnswering, "is busy") if sys.platform == "linux" else (NotRunning, "no daemon")
+        )
+        with trio.fail_after(10), pytest.raises(expected, match=match):
             await request(path, "ping", timeout=0.1)
 
 

@@ -44,8 +44,8 @@ async def request(
     """Ask, and wait at most `timeout` seconds for the whole answer.
 
     Raises:
-        NotRunning: no socket is there, or nobody listens at it.
-        NotAnswering: no whole answer in time, or something that is no answer.
+        NotRunning: nobody listens there, or nobody could.
+        NotAnswering: no whole answer in time, something that is no answer, or a full house.
         ConfigError: the socket is another user's.
     """
     with trio.move_on_after(timeout):
@@ -57,12 +57,7 @@ async def request(
 
 async def _exchange(path: Path, frame: bytes) -> bytes:
     with trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        try:
-            await connection.connect(os.fspath(path))
-        except (FileNotFoundError, ConnectionRefusedError):
-            raise NotRunning(f"no daemon is running at {path}; start it: kimiaepd run") from None
-        except PermissionError:
-            raise ConfigError(f"{path} belongs to another user; set your own path") from None
+        await _connect(connection, path)
         stream = trio.SocketStream(connection)
         reader = ReplyReader(limit=REPLY_BYTES)
         try:
@@ -73,7 +68,29 @@ async def _exchange(path: Path, frame: bytes) -> bytes:
                     return said
         except (trio.BrokenResourceError, ProtocolError):
             pass
-    raise NotAnswering(f"what listens at {path} hung up, or is not kimiaepd; see its log")
+    raise NotAnswering(
+        f"what listens at {path} hung up: it is busy, or is not kimiaepd; try again, or see its log"
+    )
+
+
+async def _connect(connection: trio.socket.SocketType, path: Path) -> None:
+    try:
+        await connection.connect(os.fspath(path))
+    except (FileNotFoundError, ConnectionRefusedError):
+        raise NotRunning(f"no daemon is running at {path}; start it: kimiaepd run") from None
+    except PermissionError:
+        raise ConfigError(f"{path} belongs to another user; set your own path") from None
+    except OSError as error:  # a file for a directory, another kind of socket, links in a circle
+        why = error.strerror or error
+        raise NotRunning(f"no daemon can be running at {path} ({why}); set another path") from None
+    try:
+        connection.getpeername()
+    except OSError:
+        # Linux refuses with EAGAIN where the backlog is full; it is no promise of a connection, as
+        # it is for other sockets, but Trio takes it for one.
+        raise NotAnswering(
+            f"the daemon at {path} is busy: too many are waiting for it; try again, or restart it"
+        ) from None
 
 
 def _understood(path: Path, body: bytes) -> JSONObject:
