@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import resource
 import socket
@@ -381,8 +382,16 @@ async def test_an_adopted_socket_is_not_looked_after(
 
 
 async def test_without_descriptors_it_tries_again(
-    folder: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    folder: Path,
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    # As in a program that never heard of logging: then Python writes errors to stderr.
+    trios = logging.getLogger("trio.serve_listeners")
+    monkeypatch.setattr(trios, "propagate", True)
+    for logger in (trios, logging.getLogger("trio"), logging.getLogger()):
+        monkeypatch.setattr(logger, "handlers", [])
     accept = socket.socket.accept
     failures = [errno.EMFILE, errno.ENFILE, errno.ENOMEM]
 
@@ -392,10 +401,14 @@ async def test_without_descriptors_it_tries_again(
         return accept(listening)
 
     monkeypatch.setattr(socket.socket, "accept", poor)
-    async with serving(folder) as served:
-        began = trio.current_time()
-        assert await served.ask() == b"0\n"
-        assert trio.current_time() - began == pytest.approx(0.3)
+    with capture_logs() as lines:
+        async with serving(folder) as served:
+            began = trio.current_time()
+            assert await served.ask() == b"0\n"
+            assert trio.current_time() - began == pytest.approx(0.3)
+            assert (await served.counters())["not_accepted"] == 3
+    assert [line["kind"] for line in lines] == ["not_accepted"]
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ did. It knows no protocol (`wire.py`) and no limits (`server.py`).
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 
 import trio
 from attrs import define
@@ -120,9 +121,11 @@ class Listener(trio.abc.Listener[Connection]):
 
     Attributes:
         sock: listening; made non-blocking by `wrap`.
+        on_error: called with what `accept` is about to raise, because Trio tells nobody of it.
     """
 
     sock: socket.socket
+    on_error: Callable[[OSError], None] | None = None
 
     @classmethod
     def wrap(cls, listening: socket.socket) -> Listener:
@@ -144,6 +147,10 @@ class Listener(trio.abc.Listener[Connection]):
                 accepted, _ = self.sock.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 continue
+            except OSError as error:
+                if self.on_error:
+                    self.on_error(error)
+                raise
             accepted.setblocking(False)
             return Connection(accepted)
 

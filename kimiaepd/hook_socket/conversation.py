@@ -55,6 +55,7 @@ FAILURES = (
     "oversized",
     "no_room",
     "over_limit",
+    "not_accepted",  # the system had no descriptor for it; it waits, and is tried again
     "foreign_user",
     "handler_error",
 )
@@ -113,10 +114,10 @@ class Conversations:
         """Serve one connection to its end; raises nothing but Cancelled."""
         full = self.connected - self.spare >= self.limits.connections
         if full and self.spare >= self.limits.spare_places:
-            self._count("over_limit")
+            self.count("over_limit")
             return
         if not self._is_own(connection):
-            self._count("foreign_user")
+            self.count("foreign_user")
             return
         self.connected += 1
         self.spare += full
@@ -128,7 +129,8 @@ class Conversations:
             self.reserved -= connection.reserved
             connection.close()
 
-    def _count(self, kind: str) -> None:
+    def count(self, kind: str) -> None:
+        """Count it; the first of a kind that is not everyday is told."""
         self.stats[kind] += 1
         if self.stats[kind] == 1 and kind not in _EVERYDAY:
             log.warning("bad connection; more of this kind are only counted", kind=kind)
@@ -145,11 +147,11 @@ class Conversations:
             reply = await self._answer(request, Peer(connection), spare=spare)
             await self._reply(connection, reply)
         except _Refused as refused:
-            self._count(refused.kind)
+            self.count(refused.kind)
         except ProtocolError:
-            self._count("garbage")
+            self.count("garbage")
         except trio.BrokenResourceError:
-            self._count("gone")
+            self.count("gone")
 
     async def _request(self, connection: Connection, *, spare: bool) -> Request | Oversized:
         limits = self.limits
@@ -202,9 +204,9 @@ class Conversations:
         if isinstance(request, Oversized):
             if request.kind != "hook":
                 raise _Refused("garbage")
-            self._count("oversized")
+            self.count("oversized")
         else:
-            self._count(request.kind)
+            self.count(request.kind)
         try:
             return encode_reply(await self._said(request, peer))
         except Exception as error:  # noqa: BLE001 - whatever the handler does, the client is freed

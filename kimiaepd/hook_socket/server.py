@@ -6,14 +6,16 @@ Rules (the ids are those of the project's operations rules):
 - A listener that can no longer be reached still serves, for a moment, those who reached it before.
 - The socket's path is looked at now and then: a deleted file is made again, and one that another
   program put there ends the daemon; it does not fight (I8).
-- A lack of descriptors is `trio.serve_listeners`' business: it tries again each 100 ms. The soft
-  limit is raised first, so that a full house leaves room for logs (I10).
+- A lack of descriptors is `trio.serve_listeners`' business: it tries again each 100 ms. It is
+  counted here, and Trio's own traceback each time kept from stderr. The soft limit is raised
+  first, so that a full house leaves room for logs (I10).
 
 What happens on a connection is `conversation.py`'s; `endpoint.py` owns the file.
 """
 
 from __future__ import annotations
 
+import logging
 import resource
 
 import structlog
@@ -55,6 +57,7 @@ async def serve(
         ConfigError: the socket, or its directory, was deleted and cannot be made again.
     """
     raise_descriptor_limit(limits.connections + SPARE_DESCRIPTORS)
+    _silence_trio()
     conversations = Conversations(handler, limits)
     with endpoint:
         async with trio.open_nursery() as connection_nursery:
@@ -116,6 +119,7 @@ class _Listening:
 
     def _accept(self, listener: Listener) -> trio.CancelScope:
         scope = trio.CancelScope()
+        listener.on_error = lambda _: self.conversations.count("not_accepted")
 
         async def accept() -> None:
             with scope:
@@ -125,6 +129,14 @@ class _Listening:
 
         self.accept_nursery.start_soon(accept)
         return scope
+
+
+def _silence_trio() -> None:
+    # Where nobody set up logging, Python writes its errors to stderr, traceback and all.
+    trios = logging.getLogger("trio.serve_listeners")
+    trios.propagate = False
+    if not trios.handlers:
+        trios.addHandler(logging.NullHandler())
 
 
 def raise_descriptor_limit(wanted: int) -> None:
