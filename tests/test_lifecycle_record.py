@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kimiaepd.lifecycle.fold import fold
+from kimiaepd.lifecycle.fold import TAIL, fold, refill
 from kimiaepd.lifecycle.machine import Machine
 from kimiaepd.lifecycle.record import from_record, to_record
-from kimiaepd.lifecycle.state import State
+from kimiaepd.lifecycle.state import PAST, State
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from made_story import RUN_TERMINALS, Telling, Told, anything, check, outline, sessions
 from story import Logged, Story
@@ -538,6 +538,98 @@ def test_from_the_log_a_call_that_has_ended_is_not_open(*, data: bool) -> None:
     assert not story.machine.state.is_open
 
 
+# --- the record, and the log before it ---
+
+
+def refilled(story: Story, *, length: int | None = None) -> None:
+    """Another process goes on from the record, and from the last events of the log."""
+    state = from_record(json.loads(json.dumps(to_record(story.machine.state))))
+    refill(state, [at_metadata(event) for event in story.events[-length if length else None :]])
+    carry_on(story, state)
+    story.machine.settle()
+
+
+@quickly
+@given(hooks=stories, cut=cuts)
+def test_a_restart_that_reads_the_log_changes_nothing_either(hooks: list[Told], cut: int) -> None:
+    before, after = halves(hooks, cut)
+    outlines = []
+    for is_restarted in (False, True):
+        story = told(before)
+        story.wait(PAUSE)
+        if is_restarted:
+            refilled(story)
+        story.tell_all(after)
+        story.machine.settle()
+        outlines.append((outline(story.events), story.machine.duplicates))
+    assert outlines[0] == outlines[1]
+
+
+def many(count: int) -> Story:
+    """A run in which so many calls are open at once."""
+    story = Story()
+    story.hook("UserPromptSubmit", prompt="p")
+    for number in range(count):
+        story.hook("PreToolUse", after=0, **bash(number))
+    return story
+
+
+def bash(number: int) -> dict[str, JSON]:
+    """The fields of one of many calls."""
+    return BASH | {"tool_call_id": f"c{number}"}
+
+
+@pytest.mark.parametrize("count", [12, PAST])
+def test_no_call_that_ended_before_the_restart_ends_twice(count: int) -> None:
+    story = many(count)
+    for number in range(count):
+        story.hook("PostToolUse", after=0, **bash(number))
+    assert len(story.events) <= TAIL
+    refilled(story)
+    for number in range(count):
+        story.hook("PostToolUse", after=0, **bash(number))
+    assert (story.core.count("tool.completed"), story.machine.duplicates) == (count, count)
+
+
+@pytest.mark.parametrize("length", [None, 1 + 12], ids=["whole", "without the run's start"])
+def test_what_comes_late_of_an_interrupted_run_is_known_after_a_restart(length: int | None) -> None:
+    story = many(12)
+    story.hook("Interrupt", after=1)
+    refilled(story, length=length)
+    story.hook("PermissionRequest", after=0.1, **bash(0))
+    assert story.types[-1] == "x.kimi-code.session.permission_request"
+    story.hook("PostToolUse", after=0.1, **bash(1))
+    completed = story.only("tool.completed")
+    assert (completed.run, completed.cause) == ("run1", story.events[2].id)
+
+
+def test_a_call_that_is_open_by_the_record_is_not_remembered_as_ended() -> None:
+    story = many(1)
+    story.hook("PostToolUse", after=1, **bash(0))
+    story.hook("PreToolUse", after=1, **bash(0))
+    refilled(story)
+    story.hook("PostToolUse", after=1, **bash(0))
+    assert story.core.count("tool.completed") == 2
+
+
+def test_no_more_is_refilled_than_a_session_keeps() -> None:
+    story = Story()
+    for number in range(PAST + 20):
+        story.hook("PreToolUse", after=0, **bash(number))
+        story.hook("PostToolUse", after=0, **bash(number))
+    refilled(story)
+    assert story.machine.state.past_calls.keys() == {f"c{n}" for n in range(20, PAST + 20)}
+
+
+def test_without_data_nothing_is_guessed() -> None:
+    story = many(12)
+    story.hook("Stop", after=1)
+    state = from_record(to_record(story.machine.state))
+    before = list(state.past_calls)
+    refill(state, [at_none(event) for event in story.events])
+    assert list(state.past_calls) == before
+
+
 @pytest.mark.parametrize("decision", ["approved", "rejected"])
 @pytest.mark.parametrize("data", [True, False])
 def test_an_answer_at_which_the_process_died_is_completed(decision: str, *, data: bool) -> None:
@@ -583,4 +675,5 @@ def test_a_line_of_any_shape_is_folded_and_never_raises(value: JSON) -> None:
         line: JSONObject = value if isinstance(value, dict) else {"data": value}
         fold(state, line | {"type": word})
         fold(state, line)
+        refill(state, [line | {"type": word}, line])
     assert json.dumps(to_record(state))

@@ -1,4 +1,4 @@
-"""Fold: what a session's own log says about what is still open, for when its record is behind.
+"""Fold: what a session's own log says beyond its record, and before what its record still holds.
 
 Rules:
 - It needs nothing but types, runs, ids and causes, which every capture level keeps; with `data` it
@@ -6,12 +6,15 @@ Rules:
   no terminal comes twice.
 - An ask found here is known by its call's id, or by its own where its call has another: the
   approval's id is in no event.
+- `fold` is for events that are newer than the record: what is open. `refill` is for older ones: the
+  calls that have ended, of which the record, which is written after every hook, keeps the last few.
+  Without `data` no ended call can be told from another, and only the record's few are known.
 - Lines are the daemon's own; what cannot be read was counted by whoever read it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from kimiaepd.lifecycle import calls, subagents
@@ -30,6 +33,9 @@ from kimiaepd.lifecycle.state import (
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.mapping.payloads import HookPayload
 
+TAIL = 2048
+"""Events that `refill` wants at most: eight for each of the calls that are remembered."""
+
 _END_HOOKS = {
     "tool.completed": "PostToolUse",
     "tool.failed": "PostToolUseFailure",
@@ -42,6 +48,27 @@ def fold(state: State, event: JSONObject) -> None:
     handler = _HANDLERS.get(_word(event.get("type")))
     if handler:
         handler(state, event)
+
+
+def refill(state: State, events: Iterable[JSONObject]) -> None:
+    """Remember again the calls that ended before those that the record holds.
+
+    Args:
+        state: as `from_record` gave it; `fold` takes in what is newer afterwards.
+        events: the last `TAIL` events of the log that are not newer than the record, oldest first;
+            fewer will do. Older ones are not needed.
+    """
+    tail = State()
+    for event in events:
+        fold(tail, event)
+    known = state.calls.keys() | state.past_calls.keys()
+    older = {
+        call.id: call
+        for call in tail.past_calls.values()
+        if call.id not in known and call.id != call.requested
+    }
+    past = [*older.items(), *state.past_calls.items()]
+    state.past_calls = dict(past[-PAST:])
 
 
 def _word(value: JSON) -> str:
@@ -58,7 +85,7 @@ def _run_started(state: State, event: JSONObject) -> None:
 
 def _run_ended(state: State, event: JSONObject) -> None:
     run = _word(event.get("run"))
-    if state.run and state.run.id == run:
+    if state.run is None or state.run.id == run:  # its start may be older than the first event
         state.run = None
         by_a_person = _member(event, "by") == "user"
         calls.run_ended(state, run, abandoned=by_a_person)
@@ -70,12 +97,14 @@ def _tool_requested(state: State, event: JSONObject) -> None:
     key = call_id or _word(event.get("id"))
     print_ = f"{name}/{_word(_member(event, 'args_digest'))}"
     call = Call(key, name, print_, _word(event.get("id")), _word(event.get("run")) or None)
+    state.past_calls.pop(key, None)
     remember(state.calls, key, call, OPEN_CALLS)
 
 
 def _tool_ended(state: State, event: JSONObject) -> None:
     call_id, name = _tool(event)
-    call = calls.find(state, call_id) or _caused_by(state, event) or Call(call_id, name)
+    call = calls.find(state, call_id) or _caused_by(state, event)
+    call = call or Call(call_id, name, run=_word(event.get("run")) or None)
     if call.id:
         calls.close(state, call, HookPayload(event=_END_HOOKS[_word(event.get("type"))]))
 

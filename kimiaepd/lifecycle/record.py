@@ -5,7 +5,7 @@ Rules:
   or a model wrote. It is the same at every capture level, so the open run closes as itself even
   where the log holds no data at all.
 - A record may be older than the log by the hook that was being handled when the daemon died;
-  `fold.py` adds what the log knows beyond it.
+  `fold.py` adds what the log knows beyond it, and the ended calls that it is too small for.
 - What waited is kept as the little that its decision needs; the moment of a hook in seconds of a
   monotonic clock means nothing in another process and is dropped.
 """
@@ -35,7 +35,8 @@ from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.mapping.payloads import HookPayload, ToolError
 
 PAST_KEPT = 8
-"""Calls and asks that ended, kept so that a late second end is known as such."""
+"""Calls and asks that ended, kept so that a late second end is known as such. `fold.refill` has the
+calls before them from the log, where it holds data; a record is written after every hook."""
 
 _Past: TypeAlias = tuple[str, str, str | None, str | None, bool, str | None, bool]
 """An ended call: id, name, requested, run, decided, terminal, abandoned. A record is written after
