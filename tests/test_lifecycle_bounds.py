@@ -7,12 +7,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from kimiaepd.lifecycle.state import LONGEST, OPEN_ASKS, OPEN_CALLS, PAST, WAITING
+from kimiaepd.lifecycle.state import (
+    LONGEST,
+    OPEN_ASKS,
+    OPEN_CALLS,
+    PAST,
+    WAITING,
+    WAITING_CHARACTERS,
+)
 from kimiaepd.mapping.json_value import JSON
 from made_story import check
 from story import Story
 
-MOST_BYTES = 4_000_000
+MOST_BYTES = 1_500_000
 
 
 def call(name: str, **more: JSON) -> dict[str, JSON]:
@@ -61,8 +68,8 @@ def test_an_ask_too_many_dismisses_the_oldest() -> None:
     assert story.only("attention.resolved").data["resolution"] == "dismissed"
 
 
-@pytest.mark.parametrize("pad", ["", "x" * 10_000])
-def test_a_session_at_its_worst_is_under_4_mb(pad: str) -> None:
+@pytest.mark.parametrize("pad", ["", "x" * 10_000, "é" * 10_000, "\N{GRINNING FACE}" * 10_000])
+def test_a_session_at_its_worst_is_under_a_megabyte_and_a_half(pad: str) -> None:
     story = crowded(pad)
     story.hook("Stop", after=0)  # fills what is remembered of the past, too
     full = crowded(pad).machine.state
@@ -75,7 +82,7 @@ def test_a_failure_too_large_to_wait_is_decided_at_once_and_whole() -> None:
     story = Story()
     story.hook("PermissionRequest", after=0, **call("c0"))
     story.hook("PreToolUse", after=0, **call("c1"))
-    huge = "x" * 1_000_001
+    huge = "x" * (WAITING_CHARACTERS + 1)
     assert story.hook("PostToolUseFailure", after=0, error={"message": huge}, **call("c1")) is None
     assert story.only("tool.failed").data["error.message"] == huge
     assert not story.machine.state.waits
@@ -84,7 +91,7 @@ def test_a_failure_too_large_to_wait_is_decided_at_once_and_whole() -> None:
 def test_a_reply_never_waits_for_what_is_decided_already() -> None:
     story = Story()
     story.hook("PreToolUse", after=0, **call("c1"))
-    huge = "x" * 1_000_001
+    huge = "x" * (WAITING_CHARACTERS + 1)
     assert story.hook("PostToolUseFailure", after=0, error={"message": huge}, **call("c1")) is None
     assert story.types == ["tool.requested", "tool.failed"]
 

@@ -15,7 +15,9 @@ that each open once and close once.
     fold.py       what a session's own log says beyond its record
 
 Rules that hold for all of them: they read no clock and no file; time comes in with each hook, and
-events go out through `Emit`. `machine.py` knows the others, and they know only `state.py`.
+events go out through `Emit`. Who knows whom: `machine.py` all but the last two; `runs.py` asks,
+calls and subagents; `asks.py` calls; `waits.py` asks; `fold.py` calls, subagents and how much
+`record.py` keeps; and all of them `state.py`, which knows none.
 """
 
 from __future__ import annotations

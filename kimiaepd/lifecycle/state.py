@@ -1,10 +1,10 @@
 """What is open in one session: its run, its calls, its asks, and the hooks that wait.
 
 Rules:
-- Everything here is bounded: `OPEN_CALLS`, `OPEN_ASKS`, twice `PAST` and `WAITING` entries at
-  most, the oldest forgotten first; ids and names of `LONGEST` characters; `WAITING_CHARACTERS` of
-  text in what waits. An entry is under 2 kB, so a session is under 4 MB at its worst and a few kB
-  as a rule.
+- Everything here is bounded: `OPEN_CALLS` (the same of those that delegate), `OPEN_ASKS`, twice
+  `PAST` and `WAITING` entries at most, the oldest forgotten first; ids and names of `LONGEST`
+  characters; `WAITING_CHARACTERS` of text in what waits. At its worst, with every bound reached and
+  every character one of four bytes, a session is under 1.5 MB; a few kB as a rule.
 - It holds no content: ids, names, digests, flags and moments; a hook that waits keeps its draft.
 
 What the parts mean is in the rooms beside this one; how a state is kept on disk is `record.py`'s.
@@ -23,12 +23,12 @@ from kimiaepd.mapping.event import Capture, Draft, Field
 from kimiaepd.mapping.json_value import JSON
 from kimiaepd.mapping.payloads import HookPayload
 
-OPEN_CALLS = 512
-OPEN_ASKS = 256
+OPEN_CALLS = 256
+OPEN_ASKS = 128
 PAST = 256
 WAITING = 64
-WAITING_CHARACTERS = 1_000_000
-LONGEST = 256
+WAITING_CHARACTERS = 100_000
+LONGEST = 128
 
 
 @frozen
