@@ -604,12 +604,21 @@ def test_what_comes_late_of_an_interrupted_run_is_known_after_a_restart(length: 
 
 
 def test_a_call_that_is_open_by_the_record_is_not_remembered_as_ended() -> None:
-    story = many(1)
-    story.hook("PostToolUse", after=1, **bash(0))
+    story = many(12)
+    for number in range(12):
+        story.hook("PostToolUse", after=0, **bash(number))
     story.hook("PreToolUse", after=1, **bash(0))
     refilled(story)
     story.hook("PostToolUse", after=1, **bash(0))
-    assert story.core.count("tool.completed") == 2
+    assert story.core.count("tool.completed") == 13
+
+
+def test_the_log_is_not_read_where_the_record_had_room_for_all() -> None:
+    story = many(7)
+    story.hook("Stop", after=1)
+    events = iter([at_metadata(event) for event in story.events])
+    refill(from_record(to_record(story.machine.state)), events)
+    assert next(events, None) is not None
 
 
 def test_no_more_is_refilled_than_a_session_keeps() -> None:

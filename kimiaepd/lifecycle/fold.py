@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from kimiaepd.lifecycle import calls, subagents
+from kimiaepd.lifecycle.record import PAST_KEPT
 from kimiaepd.lifecycle.state import (
     OPEN_ASKS,
     OPEN_CALLS,
@@ -53,11 +54,15 @@ def fold(state: State, event: JSONObject) -> None:
 def refill(state: State, events: Iterable[JSONObject]) -> None:
     """Remember again the calls that ended before those that the record holds.
 
+    No event is read where the record had room for all of them.
+
     Args:
         state: as `from_record` gave it; `fold` takes in what is newer afterwards.
         events: the last `TAIL` events of the log that are not newer than the record, oldest first;
             fewer will do. Older ones are not needed.
     """
+    if len(state.past_calls) < PAST_KEPT:
+        return
     tail = State()
     for event in events:
         fold(tail, event)
