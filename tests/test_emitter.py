@@ -204,7 +204,8 @@ async def test_under_always_no_reply_comes_before_the_disk_has_the_line(tmp_path
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(prompt, room, "s")
-                await syncing.wait()
+                with trio.fail_after(30):
+                    await syncing.wait()
                 nursery.start_soon(prompt, room, "t")
                 await wait_all_tasks_blocked()
                 assert room.types("s") == room.types("t") == ["run.started"]
