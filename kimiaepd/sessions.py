@@ -16,14 +16,14 @@ What a hook means in a session is `lifecycle`'s business.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import structlog
 from attrs import define, field
 
 from kimiaepd.emitter import Emitter, Stream, new_ulid, source_of
-from kimiaepd.lifecycle.fold import fold
+from kimiaepd.lifecycle.fold import TAIL, fold, refill
 from kimiaepd.lifecycle.machine import Machine
 from kimiaepd.lifecycle.record import from_record, to_record
 from kimiaepd.lifecycle.state import State
@@ -194,8 +194,8 @@ class SessionBook:
         known = _position(record.get("at"))
         logged = self.journal.last_position(session_id)
         state = from_record(_state_of(record))
-        if logged and (known is None or logged > known):
-            self._fold_beyond(state, session_id, known)
+        if logged:
+            self._take_in_log(state, session_id, known)
         stream = Stream(session_id, source_of(self.host, session_id), self.epoch)
         last = max(filter(None, (known, logged)), default=None)
         if last and last[0] == self.epoch:
@@ -211,20 +211,34 @@ class SessionBook:
             beats=record.get("beats") is True,
             is_over=record.get("over") is True,
         )
-        if state.waits:
+        if state.waits or any(ask.answered for ask in state.asks.values()):
             machine.settle()
             self.keep(session)
         return session
 
-    def _fold_beyond(self, state: State, session_id: str, known: Position | None) -> None:
+    def _take_in_log(self, state: State, session_id: str, known: Position | None) -> None:
+        """What the log knows beyond the record, and the ended calls that a record leaves out.
+
+        The last events do for both; only where the record is lost, or far behind, all are read.
+        """
         try:
-            for line in self.journal.read(session_id):
-                event = as_object(line)
-                at = position_of(event) if event else None
-                if event and at and (known is None or at > known):
+            tail = self.journal.tail(session_id, TAIL)
+            older = [event for event in tail if known and not _is_beyond(event, known)]
+            if known and (older or len(tail) < TAIL):
+                refill(state, older)
+                newer: Iterable[JSONObject] = tail[len(older) :]
+            else:
+                newer = filter(None, map(as_object, self.journal.read(session_id)))
+            for event in newer:
+                if _is_beyond(event, known):
                     fold(state, event)
         except JournalError as error:
             log.warning("log not read; the record has to do", session=session_id, why=error.code)
+
+
+def _is_beyond(event: JSONObject, known: Position | None) -> bool:
+    at = position_of(event)
+    return at is not None and (known is None or at > known)
 
 
 def _state_of(record: JSONObject) -> JSONObject:

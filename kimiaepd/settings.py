@@ -125,6 +125,8 @@ def load(environ: Mapping[str, str], *, kimi_home: Path | None = None) -> Settin
         ConfigError: a file, a key or a variable is not as it must be; the line names it.
     """
     file = paths.config_file(environ)
+    if environ.get("KIMIAEPD_CONFIG") and not file.is_file():
+        raise ConfigError(f"KIMIAEPD_CONFIG: {file} is no file; make it, or unset the variable")
     tree = _read(file)
     if "paths" in tree:
         raise ConfigError(f"{file}: unknown key paths")

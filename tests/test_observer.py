@@ -17,6 +17,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from daemon_room import Room, opened
 from faults import Faults
 from judge import judge
+from kimiaepd.lifecycle.fold import TAIL
 from kimiaepd.lifecycle.machine import REPLY_SECONDS, SETTLE_SECONDS
 from kimiaepd.mapping.capture import Ceilings
 from kimiaepd.mapping.event import Capture
@@ -318,6 +319,42 @@ async def test_a_removed_log_leaves_the_knowledge_that_the_session_ended(tmp_pat
     with opened(tmp_path, epoch=2) as room:
         await told(room, [("SessionEnd", {})])
         assert room.types() == ["x.kimi-code.session.session_end"]
+
+
+async def test_twins_of_calls_that_ended_long_before_a_restart_end_nothing_twice(
+    tmp_path: Path,
+) -> None:
+    def call(number: int) -> JSONObject:
+        return {**BASH, "tool_call_id": f"c{number}"}
+
+    with opened(tmp_path) as room:
+        await room.hook("UserPromptSubmit", prompt())
+        for number in range(40):
+            await room.hook("PreToolUse", call(number))
+            await room.hook("PostToolUse", call(number))
+    with opened(tmp_path, epoch=2) as room:
+        for number in range(40):
+            await room.hook("PostToolUse", call(number))
+        await room.hook("Stop")
+        judge(room.events())
+        assert room.types().count("tool.completed") == 40
+        assert room.book.duplicates == 40
+
+
+async def test_a_record_far_behind_its_log_is_made_up_for_by_the_whole_of_it(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path) as room:
+        await room.hook("SessionStart")
+        record = room.ledger.get("s")
+        assert record
+        await room.hook("UserPromptSubmit", prompt())
+        for _ in range(TAIL + 10):
+            await room.hook("SessionHeartbeat", {"uptime_ms": 1})
+        room.ledger.put("s", record)
+    with opened(tmp_path, epoch=2) as room:
+        await room.hook("Stop")
+        assert room.types()[-1] == "run.finished"
 
 
 async def test_a_log_that_cannot_be_read_costs_neither_the_start_nor_the_hooks(

@@ -13,6 +13,7 @@ from kimiaepd.mapping.event import Capture
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "config.toml").touch()
     return {"HOME": str(tmp_path), "KIMIAEPD_CONFIG": str(tmp_path / "config.toml")}
 
 
@@ -111,9 +112,15 @@ def test_a_bad_variable_is_named(environ: dict[str, str], variable: str, value: 
 
 
 def test_a_file_that_cannot_be_read_is_named(environ: dict[str, str]) -> None:
-    Path(environ["KIMIAEPD_CONFIG"]).mkdir()
+    file = Path(environ["KIMIAEPD_CONFIG"])
+    file.write_bytes(b"\xff")
     with pytest.raises(ConfigError, match="cannot be read"):
         settings.load(environ)
+    file.unlink()
+    for _ in ("missing", "a directory"):
+        with pytest.raises(ConfigError, match=f"^KIMIAEPD_CONFIG: {file} is no file"):
+            settings.load(environ)
+        file.mkdir(exist_ok=True)
 
 
 def test_variables_that_nobody_knows_are_named_in_a_warning(environ: dict[str, str]) -> None:

@@ -8,6 +8,7 @@ Rules:
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -16,7 +17,9 @@ import traceback
 import click
 
 from kimiaepd import __version__
-from kimiaepd.errors import EXIT_DEFECT, EXIT_USAGE, UserError
+from kimiaepd.errors import EXIT_DEFECT, EXIT_NO, EXIT_USAGE, UserError
+
+_UNWRITABLE = (errno.ENOSPC, errno.EIO, errno.EBADF)
 
 EXIT_INTERRUPTED = 130
 """Ended by Ctrl-C, as a shell says it."""
@@ -79,9 +82,17 @@ def main() -> None:
         # Whoever read our output has gone; Python must not complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        if error.filename is not None or error.errno not in _UNWRITABLE:
+            _defect()
+        _fail(f"cannot write to standard output: {error.strerror}", EXIT_NO)
     except Exception:  # noqa: BLE001 - a defect is said as what it is, with all that helps to mend it
-        traceback.print_exc()
-        _fail("this is a defect of kimiaepd; please report the lines above", EXIT_DEFECT)
+        _defect()
+
+
+def _defect() -> None:
+    traceback.print_exc()
+    _fail("this is a defect of kimiaepd; please report the lines above", EXIT_DEFECT)
 
 
 def _have_standard_streams() -> None:

@@ -45,8 +45,8 @@ class DaemonLock:
             descriptor = lock_file(path)
         except BlockingIOError:
             raise BusyError(
-                f"another daemon is running (pid {_owner(path) or 'unknown'}; it holds {path}); "
-                "stop it first, or use another state directory"
+                f"kimiaepd is running already (pid {(pid := _owner(path)) or 'unknown'}, it holds "
+                f"{path}); to stop it: Ctrl-C where it runs, or kill {pid or 'its process'}"
             ) from None
         except OSError as error:
             raise ConfigError(f"cannot lock {path}: {error.strerror}") from error

@@ -142,6 +142,31 @@ class LogReader:
                 else:
                     yield line
 
+    def tail(self, session: str, most: int) -> list[JSONObject]:
+        """The session's last events that have a position, at most so many, the oldest first.
+
+        It reads from the end, so it costs what it gives, however long the log is.
+
+        Raises:
+            JournalError: a file cannot be read.
+        """
+        found: list[JSONObject] = []
+        try:
+            for name in _newest_first(self.directory, stem_of(session)):
+                with (
+                    contextlib.suppress(FileNotFoundError),
+                    open_to_read(self.directory / name) as file,
+                ):
+                    for line in lines_backward(file):
+                        event = as_object(line)
+                        if event is not None and position_of(event):
+                            found.append(event)
+                            if len(found) == most:
+                                return found[::-1]
+        except OSError as error:
+            raise JournalError.of(error) from error
+        return found[::-1]
+
     def last_position(self, session: str) -> Position | None:
         """Where the session's last event stands; None where it has none, or none can be read."""
         return self._last_position(stem_of(session))
