@@ -273,7 +273,7 @@ def test_a_client_that_hangs_does_not_hold_a_stop_beyond_its_deadline(live: Live
         idle.sendall(b"AEPD1 hook 1 100\n")
         began = time.monotonic()
         assert live.stop() == 0
-        assert time.monotonic() - began < 8
+        assert 0.9 < time.monotonic() - began < 4.5  # the default would be 5
 
 
 def test_a_second_term_stops_at_once(live: Live) -> None:
@@ -471,7 +471,9 @@ def test_bad_input_never_costs_more_than_itself(live: Live) -> None:
         "empty": 1, "malformed": 1, "not-an-object": 2, "too-deep": 1, "too-large": 1,
     }  # fmt: skip
     assert status["hooks"] == len(BAD_INPUT)  # the one after them counts, the one of 40 MB does not
-    assert stops_by_session(live) == {"s": 1, "../../x": 1, "x" * 5000: 1, "a\0b": 1}
+    stops = stops_by_session(live)
+    (cut,) = (session for session in stops if session.startswith("x" * 100))
+    assert stops == {"s": 1, "../../x": 1, "a\0b": 1, cut: 1}
     errors = [event for event in live.events("s") if event["type"] == "error.raised"]
     assert [event["data"] for event in errors] == [
         {"code": "hook-too-large", "bytes": len(BAD_INPUT["40 MB"]), "fatal": False}
