@@ -717,7 +717,7 @@ def test_a_file_that_opens_but_cannot_be_read_is_let_go(journal: Journal) -> Non
 
 @pytest.mark.parametrize("most", [1, 7, 39, 40, 41])
 def test_the_tail_is_the_end_of_what_is_read_over_all_files(directory: Path, most: int) -> None:
-    journal = Journal.open(directory, policy=LogPolicy(rotate_bytes=600, min_free_bytes=0))
+    journal = Journal.open(directory, policy=LogPolicy(rotate_bytes=300, min_free_bytes=0))
     lines = fill(journal, "s", 40)
     assert len(list(directory.glob("s@*.jsonl"))) > 3
     assert journal.tail("s", most) == [json.loads(line) for line in lines[-most:]]
