@@ -664,6 +664,28 @@ def test_an_answer_at_which_the_process_died_is_completed(decision: str, *, data
     check(story.events)
 
 
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_refusal_is_told_whole_wherever_the_log_ends(lost: int) -> None:
+    """attention.answered, attention.resolved, tool.denied: the last two can be lost."""
+    story = asking()
+    record = to_record(story.machine.state)
+    told_of = len(story.events)
+    story.hook("PermissionResult", after=1, decision="rejected", **ASK)
+    whole = outline(story.events)
+    del story.events[len(story.events) - lost :]
+    state = from_record(record)
+    for event in story.events[told_of:]:
+        fold(state, at_metadata(event))
+    assert state.is_unsettled == (lost > 0)
+    carry_on(story, state)
+    story.machine.settle()
+    assert outline(story.events) == whole
+    story.hook("PostToolUseFailure", after=0.1, **BASH)
+    story.hook("Stop", after=1)
+    assert story.core[len(whole) :] == ["run.finished"]
+    check(story.events)
+
+
 _MEMBERS = ("id", "type", "run", "data", "tool", "cause", "subject", "call_id", "name", "time")
 lines: st.SearchStrategy[JSON] = st.recursive(
     st.none() | st.integers() | st.text(max_size=4),

@@ -134,8 +134,9 @@ def of_run(state: State, run: str | None) -> list[Ask]:
 
 
 def finish(state: State, emit: Emit, hook: Hook, ask: Ask, answered: str) -> None:
-    """Resolve an ask whose answer is in the log already."""
-    _resolve(emit, hook, ask, "answered", cause=answered)
+    """Resolve an ask whose answer is in the log already, unless its resolution is, too."""
+    if not ask.is_resolved:
+        _resolve(emit, hook, ask, "answered", cause=answered)
     _close(state, ask, ask.decision)
 
 

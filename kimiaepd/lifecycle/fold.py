@@ -110,6 +110,8 @@ def _tool_ended(state: State, event: JSONObject) -> None:
     call_id, name = _tool(event)
     call = calls.find(state, call_id) or _caused_by(state, event)
     call = call or Call(call_id, name, run=_word(event.get("run")) or None)
+    for ask in [ask for ask in state.asks.values() if ask.is_resolved and ask.call_id == call.id]:
+        _over(state, ask)
     if call.id:
         calls.close(state, call, HookPayload(event=_END_HOOKS[_word(event.get("type"))]))
 
@@ -157,9 +159,16 @@ def _answered(state: State, event: JSONObject) -> None:
 
 def _ask_ended(state: State, event: JSONObject) -> None:
     for ask in _asks_of(state, event):
-        del state.asks[ask.key]
-        past = PastAsk(ask.decision, ask.print, ask.asked_ns)
-        remember(state.past_asks, ask.key, past, PAST)
+        if ask.decision == "rejected" and ask.call_id in state.calls:
+            ask.is_resolved = True  # and its call is denied next
+        else:
+            _over(state, ask)
+
+
+def _over(state: State, ask: Ask) -> None:
+    del state.asks[ask.key]
+    past = PastAsk(ask.decision, ask.print, ask.asked_ns)
+    remember(state.past_asks, ask.key, past, PAST)
 
 
 def _asks_of(state: State, event: JSONObject) -> list[Ask]:

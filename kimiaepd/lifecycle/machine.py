@@ -297,6 +297,7 @@ class Machine:
         self._decided(hook)
 
     def _finish(self, ask: Ask) -> None:
+        """Log what was still to follow from an answer, as of the moment of that."""
         answered = ask.answered or ""
         payload = HookPayload(
             event="PermissionResult",

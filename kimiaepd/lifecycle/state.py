@@ -111,8 +111,9 @@ class Ask:
         agent_id: the agent that asks, where the vendor says so.
         print: equal for two requests for the same tool with the same input.
         asked_ns: when the shim of its request started (wall clock); 0 where that is not known.
-        answered: the id of its attention.answered, where a process died between that and the
-            resolution: `Machine.settle` adds what is missing.
+        answered: the id of its attention.answered, where a process died before all that follows
+            from it was logged: `Machine.settle` adds what is missing.
+        is_resolved: whether the resolution is not missing; then it is the tool.denied.
         answered_ns: when the shim of that answer started (wall clock).
         decision: what that answer was; empty where the log does not say.
     """
@@ -126,6 +127,7 @@ class Ask:
     at: float | None = None
     asked_ns: int = 0
     answered: str | None = None
+    is_resolved: bool = False
     answered_ns: int = 0
     decision: str = ""
 
