@@ -12,7 +12,7 @@ PLANNING = (
     "events", "command", "vendor_schema", "toml_statements", "config_text", "block", "config_edit",
 )  # fmt: skip
 IMPURE = {"os", "sys", "time", "datetime", "pathlib", "subprocess", "tempfile", "socket", "trio"}
-OUTWARD = {"config_file", "install", "installed_shim", "interpreter", "kimi_version"}
+OUTWARD = {"config_file", "install", "installed_shim", "interpreter", "kimi_version", "standing"}
 
 
 @pytest.mark.parametrize("name", PLANNING)

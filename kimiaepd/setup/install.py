@@ -28,6 +28,8 @@ from kimiaepd.setup.config_edit import Action, Plan, plan_install, plan_uninstal
 from kimiaepd.setup.config_text import ConfigText, EditRefusedError, read
 from kimiaepd.setup.events import OLDEST_TRIED, Version, known_to
 from kimiaepd.setup.interpreter import running_interpreter
+from kimiaepd.setup.standing import INSTALL, causes
+from kimiaepd.setup.vendor_schema import fault
 
 CONFIG_NAME = "config.toml"
 
@@ -162,6 +164,34 @@ def inspect(config: Path) -> ConfigText | None:
     raw = config_file.peek(config)
     with _refusals_in(config):
         return None if raw is None else read(raw)
+
+
+def unreachable(paths: Paths, *, remedy: str = INSTALL) -> str | None:
+    """Why no hook of Kimi's can reach this instance, in one line; None where one can.
+
+    Whatever is wrong with the config is in the line; nothing is raised for it.
+
+    Args:
+        paths: the instance; `kimi_home` says which config, `socket` where the hooks must lead.
+        remedy: the command that mends it.
+    """
+    config = paths.kimi_home / CONFIG_NAME
+    try:
+        text = inspect(config)
+    except ConfigError as error:
+        return f"whether any hook leads here is not known: {error}"
+    none = f"no hook in {config} leads here"
+    ours = [hook.ours for hook in text.hooks if hook.ours] if text else []
+    if not text or not ours:
+        return f"{none}: none is ours; run: {remedy}"
+    for hook in text.hooks:
+        if found := fault(hook.values, None):
+            return f"{none}: line {hook.line} makes kimi drop every hook: {found}"
+    found_in_each = [causes(command, paths) for command in ours]
+    if not all(found_in_each):
+        return None
+    every = dict.fromkeys(cause for found in found_in_each for cause in found)
+    return f"{none}: {', '.join(every)}; run: {remedy}"
 
 
 def _preview(config: Path, plan: Callable[[bytes], Plan]) -> Report:
