@@ -604,3 +604,31 @@ def test_no_more_is_kept_of_delegating_calls_than_is_said() -> None:
     for number in range(OPEN_CALLS + 10):
         story.hook("PostToolUse", after=0, **agent(f"a{number}"))
     assert len(story.machine.state.subagents.late) <= PAST
+
+
+@st.composite
+def side_by_side(draw: st.DrawFn) -> list[tuple[str, str]]:
+    """The hooks of subagents at work at once, each with its call; a call's own end may be killed."""
+    ends = st.sampled_from((["SubagentStop", "PostToolUse"], ["PostToolUse", "SubagentStop"],
+                            ["SubagentStop"]))  # fmt: skip
+    left = {call: [*_BEGIN, "Stop", *draw(ends)] for call in ("a1", "a2", "a3")}
+    told_of: list[tuple[str, str]] = []
+    while left := {call: hooks for call, hooks in left.items() if hooks}:
+        call = draw(st.sampled_from(sorted(left)))
+        told_of.append((left[call].pop(0), call))
+    return told_of
+
+
+@given(hooks=side_by_side())
+@settings(max_examples=300, deadline=None)
+def test_of_subagents_side_by_side_no_stop_but_the_last_closes_the_run(
+    hooks: list[tuple[str, str]],
+) -> None:
+    story = Story()
+    story.hook("UserPromptSubmit", prompt="p")
+    for event, call in hooks:
+        named = agent(call) if "ToolUse" in event else {}
+        story.hook(event, after=0.01, **named)
+    assert "run.finished" not in story.types
+    story.hook("Stop", after=1)
+    assert closed_by(story) == story.now
