@@ -663,7 +663,7 @@ def test_reopening_where_nobody_lets_us_in_blames_no_other_process(
 ) -> None:
     fill(journal, "s", 1)
     with Faults() as faults:
-        faults.fail(os, "stat", number)
+        faults.fail(os, "stat", number, times=1)
         with pytest.raises(ConfigError, match=str(directory)):
             journal.reopen()
     journal.reopen()
