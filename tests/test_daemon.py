@@ -48,8 +48,15 @@ def one_line(text: str) -> str:
 # --- starting -------------------------------------------------------------------------------------
 
 
+def test_without_hooks_the_ready_line_claims_none_and_the_log_says_what_to_do(live: Live) -> None:
+    assert "no hooks yet" in live.start()
+    said = (live.home / "stderr").read_text()
+    assert f"{live.where.kimi_home / 'config.toml'}" in said
+    assert "kimiaepd setup install" in said
+
+
 def test_the_ready_line_says_where_hooks_socket_and_log_are(live: Live) -> None:
-    line = live.start()
+    line = live.start("up", "--kimi-version", "2.1.0")
     for place in (live.where.kimi_home / "config.toml", live.where.socket, live.where.log_dir):
         assert str(place) in line
 

@@ -9,12 +9,16 @@ from functools import partial
 from pathlib import Path
 
 import click
+import structlog
 import trio
 
 from kimiaepd import log_lines
 from kimiaepd import settings as settings_room
 from kimiaepd.nursery import run_daemon
 from kimiaepd.settings import Settings
+from kimiaepd.setup.install import CONFIG_NAME, install_in, unreachable
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _HOME = click.option(
     "--home",
@@ -50,7 +54,6 @@ def up(home: Path | None, kimi: Path | None, kimi_version: str | None, verbose: 
 
 def _register(settings: Settings, *, kimi: Path | None, kimi_version: str | None) -> None:
     from kimiaepd.cli import setup  # noqa: PLC0415 - `run` does without it
-    from kimiaepd.setup.install import install_in  # noqa: PLC0415
 
     installed = setup.which_kimi(settings.paths, kimi, kimi_version)
     report = install_in(settings.paths, installed.version, dry_run=False)
@@ -67,14 +70,15 @@ def _run(
     log_lines.configure(verbose=verbose)
     load = partial(settings_room.load, os.environ, kimi_home=home)
     trio.run(partial(run_daemon, load, os.environ, prepare=prepare, announce=_announce))
+    log.info("kimiaepd stopped; hooks that are registered do nothing until it runs again")
 
 
 def _announce(settings: Settings) -> None:
     paths = settings.paths
-    line = (
-        f"kimiaepd ready: hooks in {paths.kimi_home / 'config.toml'}, "
-        f"socket {paths.socket}, log {paths.log_dir}\n"
-    )
+    if missing := unreachable(paths):
+        log.warning(missing)
+    hooks = "no hooks yet" if missing else f"hooks in {paths.kimi_home / CONFIG_NAME}"
+    line = f"kimiaepd ready: {hooks}, socket {paths.socket}, log {paths.log_dir}\n"
     # Past Python's buffer, which would try again at exit: nobody has to listen to it.
     with contextlib.suppress(OSError):
         os.write(1, line.encode("utf-8", "surrogateescape"))
