@@ -121,6 +121,51 @@ def test_uninstall_removes_and_says_so_and_a_second_one_has_nothing_to_do(person
     )
 
 
+def test_uninstall_elsewhere_keeps_the_program_that_the_configured_home_uses(
+    person: Person, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    person.types("install")
+    person.types("install", "--home", str(other))
+    said = person.types("uninstall", "--home", str(other)).stdout
+    assert f"hooks removed from {other}/config.toml" in said
+    assert f"hook program kept: hooks in {person.config} use it\n" in said
+    assert person.shim.is_file()
+    assert f"hook program removed: {person.shim}" in person.types("uninstall").stdout
+    assert not person.shim.exists()
+
+
+def test_uninstall_in_a_home_of_the_environment_keeps_what_the_usual_home_uses(
+    person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person.types("install")
+    monkeypatch.setenv("KIMI_CODE_HOME", str(tmp_path / "code"))
+    person.types("install")
+    said = person.types("uninstall").stdout
+    assert f"hook program kept: hooks in {person.config} use it\n" in said
+    assert person.shim.is_file()
+
+
+def test_uninstall_keeps_the_program_where_it_cannot_tell_who_uses_it(
+    person: Person, tmp_path: Path
+) -> None:
+    person.types("install")
+    person.config.write_text("a =\n")
+    said = person.types("uninstall", "--home", str(tmp_path)).stdout
+    assert f"hook program kept: {person.config} cannot be read, and its hooks may use it\n" in said
+    assert person.shim.is_file()
+
+
+def test_the_same_home_by_another_name_is_no_other_user_of_the_program(
+    person: Person, tmp_path: Path
+) -> None:
+    person.types("install")
+    (tmp_path / "link").symlink_to(person.config.parent)
+    said = person.types("uninstall", "--home", str(tmp_path / "link")).stdout
+    assert f"hook program removed: {person.shim}" in said
+
+
 def test_show_tells_ours_from_others_with_their_lines(person: Person) -> None:
     person.config.parent.mkdir()
     person.config.write_text("a = 1\n\n[[hooks]]\nevent = 'Stop'\ncommand = 'say done'\n")

@@ -174,6 +174,20 @@ def test_a_misspelt_home_is_an_error_and_nothing_is_made(tmp_path: Path) -> None
     assert not place.root.exists()
 
 
+def test_another_config_keeps_the_shim_only_while_it_names_this_one(place: Place) -> None:
+    other = place.root / "other.toml"
+    place.install(shim=place.root / "another/shim.py")
+    other.write_bytes(place.config.read_bytes())
+    place.install()
+    report = uninstall(place.config, shim=place.shim, others=[other, place.root / "none.toml"])
+    assert (report.shim_changed, report.shim_kept) == (True, None)
+    place.install()
+    other.write_bytes(place.config.read_bytes())
+    report = uninstall(place.config, shim=place.shim, others=[other])
+    assert (report.shim_changed, report.shim_kept) == (False, f"hooks in {other} use it")
+    assert place.shim.exists()
+
+
 def test_uninstalling_where_nothing_is_does_nothing(tmp_path: Path) -> None:
     report = Place(tmp_path).uninstall()
     assert (report.action, report.old, report.changed) == (Action.UNCHANGED, None, False)

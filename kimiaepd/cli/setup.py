@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from kimiaepd import settings
-from kimiaepd.paths import Paths
+from kimiaepd.paths import Paths, resolve
 from kimiaepd.setup import kimi_version
 from kimiaepd.setup.config_edit import Action
 from kimiaepd.setup.config_text import ConfigText
@@ -62,9 +62,14 @@ def install(
 @home_option
 @dry_run_option
 def uninstall(home: Path | None, *, dry_run: bool) -> None:
-    """Remove the hooks and the installed hook program; everything else stays."""
+    """Remove the hooks, and the hook program if no other home uses it; all else stays."""
     paths = settings.load(os.environ, kimi_home=home).paths
-    report = take_away(paths.kimi_home / CONFIG_NAME, shim=paths.installed_shim, dry_run=dry_run)
+    report = take_away(
+        paths.kimi_home / CONFIG_NAME,
+        shim=paths.installed_shim,
+        others=_usual_configs(),
+        dry_run=dry_run,
+    )
     if dry_run:
         click.echo(report.diff(), nl=False)
     elif report.action is Action.UNCHANGED:
@@ -73,6 +78,8 @@ def uninstall(home: Path | None, *, dry_run: bool) -> None:
         click.echo(f"hooks removed from {report.config}; the file before: {report.backup}")
     if report.shim_changed:
         click.echo(f"hook program removed: {paths.installed_shim}")
+    elif report.shim_kept:
+        click.echo(f"hook program kept: {report.shim_kept}")
 
 
 @setup.command()
@@ -95,6 +102,13 @@ def show(home: Path | None, *, as_json: bool) -> None:
             click.echo(f"{hook['line']:>6}  {hook['by']:<10}{hook.get('event', '?')!s:<20}{where}")
             if hook["fault"]:
                 click.echo(f"{'':8}this one makes kimi drop every hook: {hook['fault']}")
+
+
+def _usual_configs() -> list[Path]:
+    """Where hooks may be besides in a `--home`: the configured home, and the vendor's own."""
+    configured = settings.load(os.environ).paths.kimi_home
+    own = resolve({"HOME": os.environ.get("HOME", "")}).kimi_home
+    return [home / CONFIG_NAME for home in dict.fromkeys((configured, own))]
 
 
 def which_kimi(paths: Paths, kimi: Path | None, version: str | None) -> Installed:

@@ -3,6 +3,7 @@
 Rules:
 - A refusal comes before anything is written. Then the shim, then the config that names it; an
   uninstall goes the other way. So no hook ever names a program that is not there because of us.
+- The shim is shared by every vendor home, and stays while another known one has hooks that use it.
 - A second run finds nothing to do, writes nothing, and says so.
 - A vendor home that does not exist is made, private: `kimi` that never ran has none, and reads this
   one when it does. Its parent is not made: that would be a misspelt path.
@@ -15,7 +16,8 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from attrs import evolve, frozen
@@ -28,7 +30,7 @@ from kimiaepd.setup.config_edit import Action, Plan, plan_install, plan_uninstal
 from kimiaepd.setup.config_text import ConfigText, EditRefusedError, read
 from kimiaepd.setup.events import OLDEST_TRIED, Version, known_to
 from kimiaepd.setup.interpreter import running_interpreter
-from kimiaepd.setup.standing import INSTALL, causes
+from kimiaepd.setup.standing import INSTALL, causes, same_file
 from kimiaepd.setup.vendor_schema import fault
 
 CONFIG_NAME = "config.toml"
@@ -45,6 +47,7 @@ class Report:
         new: its bytes after.
         backup: the copy of the old ones, if one was made.
         shim_changed: whether the installed shim was written or removed.
+        shim_kept: why an uninstall left it, for people.
         warnings: what was left as it is, a line each.
     """
 
@@ -54,6 +57,7 @@ class Report:
     new: bytes
     backup: Path | None = None
     shim_changed: bool = False
+    shim_kept: str | None = None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -142,9 +146,21 @@ def install(
 
 
 def uninstall(
-    config: Path, *, shim: Path, now: dt.datetime | None = None, dry_run: bool = False
+    config: Path,
+    *,
+    shim: Path,
+    others: Iterable[Path] = (),
+    now: dt.datetime | None = None,
+    dry_run: bool = False,
 ) -> Report:
-    """Take our hooks out of the file, and then remove the installed shim.
+    """Take our hooks out of the file, and then remove the installed shim if nobody else uses it.
+
+    Args:
+        config: the vendor's config.toml.
+        shim: the hook program, which all of a user's configs share.
+        others: the other configs that may have hooks of ours; the shim stays while one has.
+        now: the time for the backup's name, in UTC.
+        dry_run: plan and report; write nothing.
 
     Raises:
         ConfigError: the file cannot be edited safely; the line names it, the reason, the remedy.
@@ -152,7 +168,8 @@ def uninstall(
     if dry_run:
         return _preview(config, plan_uninstall)
     report = _carry_out(config, plan_uninstall, now)
-    return evolve(report, shim_changed=installed_shim.remove(shim))
+    kept = _in_use(shim, [other for other in others if not same_file(str(other), str(config))])
+    return evolve(report, shim_changed=kept is None and installed_shim.remove(shim), shim_kept=kept)
 
 
 def inspect(config: Path) -> ConfigText | None:
@@ -192,6 +209,21 @@ def unreachable(paths: Paths, *, remedy: str = INSTALL) -> str | None:
         return None
     every = dict.fromkeys(cause for found in found_in_each for cause in found)
     return f"{none}: {', '.join(every)}; run: {remedy}"
+
+
+def _in_use(shim: Path, configs: Iterable[Path]) -> str | None:
+    """Why the shim must stay: a config has hooks that name it, or may have; else None."""
+    if not os.path.lexists(shim):
+        return None
+    for config in configs:
+        try:
+            text = inspect(config)
+        except ConfigError:
+            return f"{config} cannot be read, and its hooks may use it"
+        commands = [hook.ours for hook in text.hooks if hook.ours] if text else []
+        if any(same_file(command.shim, str(shim)) for command in commands):
+            return f"hooks in {config} use it"
+    return None
 
 
 def _preview(config: Path, plan: Callable[[bytes], Plan]) -> Report:

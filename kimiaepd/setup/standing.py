@@ -49,14 +49,15 @@ def _causes(command: Command, paths: Paths) -> Iterator[str]:
         yield f"the interpreter {_shown(command.python)} is missing"
     elif not os.access(command.python, os.X_OK):
         yield f"the interpreter {_shown(command.python)} is not executable"
-    if not _same(command.socket, str(paths.socket)):
+    if not same_file(command.socket, str(paths.socket)):
         yield (
             f"they lead to the socket {_shown(command.socket)},"
             f" and this daemon's is {_shown(str(paths.socket))}"
         )
 
 
-def _same(one: str, other: str) -> bool:
+def same_file(one: str, other: str) -> bool:
+    """Whether two names lead to one place, which need not be there."""
     try:
         return one == other or os.path.realpath(one) == os.path.realpath(other)
     except ValueError:  # a NUL, which TOML can spell and no path can hold
