@@ -608,7 +608,7 @@ def test_no_more_is_kept_of_delegating_calls_than_is_said() -> None:
 
 @st.composite
 def side_by_side(draw: st.DrawFn) -> list[tuple[str, str]]:
-    """The hooks of subagents at work at once, each with its call; a call's own end may be killed."""
+    """The hooks of subagents at work at once, each with its call, whose own end may be killed."""
     ends = st.sampled_from((["SubagentStop", "PostToolUse"], ["PostToolUse", "SubagentStop"],
                             ["SubagentStop"]))  # fmt: skip
     left = {call: [*_BEGIN, "Stop", *draw(ends)] for call in ("a1", "a2", "a3")}
