@@ -188,9 +188,53 @@ def test_show_names_the_hook_that_turns_all_off_also_in_an_inline_array(person: 
     person.config.write_text(
         "a = 1\nhooks = [{event = 'Stop', command = 'x', yolo = 1979-05-27}]\n"
     )
-    assert "kimi drop every hook: a hook has no key 'yolo'" in person.types("show").stdout
+    shown = person.types("show")
+    assert "kimi drop every hook: a hook has no key 'yolo'" in shown.stdout
+    assert shown.exit_code == 1
     (hook,) = json.loads(person.types("show", "--json").stdout)["hooks"]
     assert (hook["line"], hook["by"]) == (2, "other")
+
+
+def test_show_of_hooks_that_work_is_a_success_without_a_fault(person: Person) -> None:
+    person.types("install")
+    assert person.types("show").exit_code == 0
+    result = person.types("show", "--json")
+    assert result.exit_code == 0
+    assert {hook["fault"] for hook in json.loads(result.stdout)["hooks"]} == {None}
+
+
+def test_show_says_once_why_hooks_do_nothing_and_fails(person: Person) -> None:
+    person.types("install")
+    person.shim.unlink()
+    result = person.types("show")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[-1] == (
+        f"these hooks do nothing: {person.shim} is missing; run: kimiaepd setup install"
+    )
+    assert result.stdout.count("missing") == 1
+    result = person.types("show", "--json")
+    assert result.exit_code == 1
+    faults = {hook["fault"] for hook in json.loads(result.stdout)["hooks"]}
+    assert faults == {f"it does nothing: {person.shim} is missing"}
+
+
+def test_show_names_the_home_in_what_mends_it(person: Person, tmp_path: Path) -> None:
+    home = tmp_path / "another home"
+    home.mkdir()
+    person.types("install", "--home", str(home))
+    person.shim.unlink()
+    last = person.types("show", "--home", str(home)).stdout.splitlines()[-1]
+    assert last.endswith(f"run: kimiaepd setup install --home '{home}'")
+
+
+def test_show_says_that_hooks_lead_to_another_socket(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person.types("install")
+    monkeypatch.setenv("KIMIAEPD_SOCKET", "/elsewhere/hook.sock")
+    result = person.types("show")
+    assert result.exit_code == 1
+    assert result.stdout.count("is not this daemon's socket, /elsewhere/hook.sock") == 1
 
 
 def test_show_says_where_nothing_is(person: Person) -> None:
@@ -198,7 +242,8 @@ def test_show_says_where_nothing_is(person: Person) -> None:
     assert json.loads(person.types("show", "--json").stdout)["exists"] is False
     person.config.parent.mkdir()
     person.config.write_text("a = 1\n")
-    assert person.types("show").stdout == f"{person.config}: no hooks\n"
+    result = person.types("show")
+    assert (result.exit_code, result.stdout) == (0, f"{person.config}: no hooks\n")
 
 
 def test_warnings_go_to_stderr_and_refusals_are_one_line(person: Person) -> None:

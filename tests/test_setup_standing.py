@@ -92,7 +92,7 @@ def test_hooks_of_another_instance_do_not_lead_here(places: Paths, tmp_path: Pat
     install_in(places, None)
     here = evolve(places, socket=tmp_path / "other.sock")
     assert why(here).endswith(
-        f"they lead to the socket {places.socket}, and this daemon's is {tmp_path}/other.sock;"
+        f": {places.socket} is not this daemon's socket, {tmp_path}/other.sock;"
         " run: kimiaepd setup install"
     )
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import sys
 from pathlib import Path
 
 import click
 
 from kimiaepd import settings
+from kimiaepd.errors import EXIT_NO
 from kimiaepd.paths import Paths, resolve
 from kimiaepd.setup import kimi_version
 from kimiaepd.setup.config_edit import Action
-from kimiaepd.setup.config_text import ConfigText
+from kimiaepd.setup.config_text import ConfigText, Hook
 from kimiaepd.setup.events import known_to
 from kimiaepd.setup.install import CONFIG_NAME, Report, inspect, install_in
 from kimiaepd.setup.install import uninstall as take_away
 from kimiaepd.setup.kimi_version import Installed
+from kimiaepd.setup.standing import INSTALL, causes, standing
 from kimiaepd.setup.vendor_schema import fault
 
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
@@ -86,22 +90,35 @@ def uninstall(home: Path | None, *, dry_run: bool) -> None:
 @home_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(home: Path | None, *, as_json: bool) -> None:
-    """Say which hooks are registered, by whom, and on which line."""
-    config = settings.load(os.environ, kimi_home=home).paths.kimi_home / CONFIG_NAME
+    """Say which hooks are registered, by whom, on which line, and what is wrong with them.
+
+    Exit status 0: nothing is wrong, though no daemon may be running; 1: something is.
+    """
+    paths = settings.load(os.environ, kimi_home=home).paths
+    config = paths.kimi_home / CONFIG_NAME
     text = inspect(config)
-    hooks = [] if text is None else listing(text)
+    hooks = [] if text is None else listing(text, paths)
     if as_json:
         found = {"config": str(config), "exists": text is not None, "hooks": hooks}
         click.echo(json.dumps(found, default=str))
-    elif not hooks:
+    elif text is None or not hooks:
         click.echo(f"{config}: {'does not exist' if text is None else 'no hooks'}")
     else:
         click.echo(str(config))
-        for hook in hooks:
+        for hook, parsed in zip(hooks, text.hooks, strict=True):
             where = f"to {hook['socket']}" if "socket" in hook else hook.get("command", "?")
             click.echo(f"{hook['line']:>6}  {hook['by']:<10}{hook.get('event', '?')!s:<20}{where}")
-            if hook["fault"]:
-                click.echo(f"{'':8}this one makes kimi drop every hook: {hook['fault']}")
+            if silencing := fault(parsed.values, None):
+                click.echo(f"{'':8}this one makes kimi drop every hook: {silencing}")
+        for line in standing(text, paths, remedy=remedy(home)):
+            click.echo(line)
+    if any(hook["fault"] for hook in hooks):
+        sys.exit(EXIT_NO)
+
+
+def remedy(home: Path | None) -> str:
+    """The command that registers anew where somebody looked."""
+    return INSTALL if home is None else f"{INSTALL} --home {shlex.quote(str(home))}"
 
 
 def _usual_configs() -> list[Path]:
@@ -139,7 +156,7 @@ def install_summary(report: Report, installed: Installed) -> str:
     return "\n".join(lines)
 
 
-def listing(text: ConfigText) -> list[dict[str, object]]:
+def listing(text: ConfigText, paths: Paths) -> list[dict[str, object]]:
     """Each hook of the file as plain values, for a table or JSON."""
     return [
         {
@@ -147,10 +164,15 @@ def listing(text: ConfigText) -> list[dict[str, object]]:
             "by": "kimiaepd" if hook.ours else "other",
             **hook.values,
             **({"socket": hook.ours.socket} if hook.ours else {}),
-            "fault": fault(hook.values, None),
+            "fault": fault(hook.values, None) or _idle(hook, paths),
         }
         for hook in text.hooks
     ]
+
+
+def _idle(hook: Hook, paths: Paths) -> str | None:
+    found = causes(hook.ours, paths) if hook.ours else []
+    return f"it does nothing: {', '.join(found)}" if found else None
 
 
 def warn(report: Report) -> None:

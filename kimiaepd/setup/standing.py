@@ -50,10 +50,7 @@ def _causes(command: Command, paths: Paths) -> Iterator[str]:
     elif not os.access(command.python, os.X_OK):
         yield f"the interpreter {_shown(command.python)} is not executable"
     if not same_file(command.socket, str(paths.socket)):
-        yield (
-            f"they lead to the socket {_shown(command.socket)},"
-            f" and this daemon's is {_shown(str(paths.socket))}"
-        )
+        yield (f"{_shown(command.socket)} is not this daemon's socket, {_shown(str(paths.socket))}")
 
 
 def same_file(one: str, other: str) -> bool:
