@@ -664,6 +664,25 @@ def test_an_answer_at_which_the_process_died_is_completed(decision: str, *, data
     check(story.events)
 
 
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_a_failure_that_waits_by_the_record_and_is_decided_in_the_log_is_over(
+    *, is_refused: bool
+) -> None:
+    story = asking()
+    story.hook("PostToolUseFailure", after=0.1, error={"code": "x"}, **BASH)
+    record = to_record(story.machine.state)
+    told_of = len(story.events)
+    if is_refused:
+        story.hook("PermissionResult", after=0.1, decision="rejected", **ASK)
+    story.wait(3)
+    state = from_record(record)
+    for event in story.events[told_of:]:
+        fold(state, at_metadata(event))
+    carry_on(story, state)
+    story.machine.settle()
+    check(story.events)
+
+
 @pytest.mark.parametrize("lost", [0, 1, 2])
 def test_a_refusal_is_told_whole_wherever_the_log_ends(lost: int) -> None:
     """attention.answered, attention.resolved, tool.denied: the last two can be lost."""

@@ -16,7 +16,7 @@ that each open once and close once.
 
 Rules that hold for all of them: they read no clock and no file; time comes in with each hook, and
 events go out through `Emit`. Who knows whom: `machine.py` all but the last two; `runs.py` asks,
-calls and subagents; `asks.py` calls; `waits.py` asks; `fold.py` calls, subagents and how much
+calls and subagents; `asks.py` calls; `waits.py` asks; `fold.py` calls, subagents, waits and what
 `record.py` keeps; and all of them `state.py`, which knows none.
 """
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
-from kimiaepd.lifecycle import calls, subagents
+from kimiaepd.lifecycle import calls, subagents, waits
 from kimiaepd.lifecycle.record import PAST_KEPT
 from kimiaepd.lifecycle.state import (
     OPEN_ASKS,
@@ -48,6 +48,7 @@ def fold(state: State, event: JSONObject) -> None:
     """Take one event of the session's log into its state."""
     handler = _HANDLERS.get(_word(event.get("type")))
     if handler:
+        state.waits = [wait for wait in state.waits if wait.logged != event.get("cause")]
         handler(state, event)
 
 
@@ -112,6 +113,8 @@ def _tool_ended(state: State, event: JSONObject) -> None:
     call = call or Call(call_id, name, run=_word(event.get("run")) or None)
     for ask in [ask for ask in state.asks.values() if ask.is_resolved and ask.call_id == call.id]:
         _over(state, ask)
+    if failure := waits.failure_of(state, call.id):
+        state.waits.remove(failure)  # it waited by the record, and is decided
     if call.id:
         calls.close(state, call, HookPayload(event=_END_HOOKS[_word(event.get("type"))]))
 
