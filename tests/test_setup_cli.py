@@ -68,6 +68,32 @@ def test_without_a_kimi_the_sixteen_are_registered_and_that_is_said(person: Pers
     assert person.config.read_text().count("[[hooks]]") == 16
 
 
+def test_where_no_kimi_is_found_it_says_what_to_do_later(person: Person) -> None:
+    (person.home / "bin/kimi").unlink()
+    later = "16 hooks that every release has; run this again once kimi is installed, for the rest"
+    assert person.types("install").stdout.splitlines() == [
+        f"{person.config}: 16 hooks",
+        f"no kimi found: registered the {later}",
+        f"made {person.config} (there was none)",
+        "they take effect with Kimi's next session, or after /reload",
+    ]
+    assert person.types("install").stdout.splitlines() == [
+        f"{person.config}: 16 hooks, as they were; nothing changed",
+        f"no kimi found: kept the {later}",
+    ]
+
+
+def test_an_install_that_only_mends_the_program_says_so(person: Person) -> None:
+    person.types("install")
+    head = f"{person.config}: 20 hooks for kimi 2.1.0 ({person.home}/bin/kimi), as they were"
+    person.shim.unlink()
+    said = person.types("install").stdout.splitlines()
+    assert said == [head, f"hook program put back: {person.shim}"]
+    person.shim.write_text("old")
+    said = person.types("install").stdout.splitlines()
+    assert said == [head, f"hook program brought up to date: {person.shim}"]
+
+
 def test_the_version_can_be_said_and_the_program_can_be_named(person: Person) -> None:
     result = person.types("install", "--kimi-version", "0.28.0")
     assert "16 hooks for kimi 0.28.0 (--kimi-version)" in result.stdout
@@ -105,9 +131,50 @@ def test_a_dry_run_prints_a_diff_and_writes_nothing(person: Person) -> None:
     assert not person.config.parent.exists()
     assert not person.shim.exists()
     person.types("install")
-    assert person.types("install", "--dry-run").stdout == ""
-    assert "-[[hooks]]" in person.types("uninstall", "--dry-run").stdout
+    result = person.types("install", "--dry-run")
+    assert (result.stdout, result.stderr) == ("", "nothing would change\n")
+    result = person.types("uninstall", "--dry-run")
+    assert "-[[hooks]]" in result.stdout
+    assert result.stderr == f"hook program would be removed: {person.shim}\n"
     assert person.config.read_text().count("[[hooks]]") == 20
+
+
+def test_a_dry_run_where_nothing_is_to_do_but_for_the_program_says_that(person: Person) -> None:
+    assert person.types("uninstall", "--dry-run").stderr == "nothing would change\n"
+    person.types("install")
+    person.shim.unlink()
+    result = person.types("install", "--dry-run")
+    assert (result.stdout, result.stderr) == (
+        "", f"hook program would be written: {person.shim}\n",
+    )  # fmt: skip
+    assert not person.shim.exists()
+
+
+def test_a_dry_run_of_uninstall_says_that_another_home_keeps_the_program(
+    person: Person, tmp_path: Path
+) -> None:
+    person.types("install")
+    result = person.types("uninstall", "--home", str(tmp_path), "--dry-run")
+    assert result.stderr == (
+        f"nothing would change\nhook program would be kept: hooks in {person.config} use it\n"
+    )
+
+
+def test_uninstall_says_what_stays_and_only_that(person: Person) -> None:
+    assert "kept" not in person.types("uninstall").stdout
+    person.types("install")
+    (person.home / ".aep/logs/kimi-code").mkdir(parents=True)
+    (person.home / ".local/state/kimiaepd").mkdir(parents=True)
+    kept = (
+        f"kept: the log {person.home}/.aep/logs/kimi-code,"
+        f" the state {person.home}/.local/state/kimiaepd"
+    )
+    said = person.types("uninstall").stdout.splitlines()
+    assert said[-1] == f"{kept}, 1 backup beside config.toml"
+    person.types("install")
+    said = person.types("uninstall").stdout.splitlines()
+    assert said[-1] == f"{kept}, 3 backups beside config.toml"
+    assert len(list(person.config.parent.glob("config.toml.kimiaepd-*.bak"))) == 3
 
 
 def test_uninstall_removes_and_says_so_and_a_second_one_has_nothing_to_do(person: Person) -> None:
@@ -118,6 +185,7 @@ def test_uninstall_removes_and_says_so_and_a_second_one_has_nothing_to_do(person
     assert person.config.read_bytes() == b""
     assert person.types("uninstall").stdout == (
         f"no hooks of kimiaepd in {person.config}; nothing changed there\n"
+        "kept: 1 backup beside config.toml\n"
     )
 
 

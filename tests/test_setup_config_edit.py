@@ -231,6 +231,23 @@ def test_what_cannot_be_extended_is_refused_with_its_line(
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("old", "said"),
+    [
+        (b"a = 1\nhooks = []\n", "delete line 2, then"),
+        (b"a = 1\nb = 2\nhooks = [\n # c\n]\n[t]\n", "delete lines 3 to 5, then"),
+    ],
+)
+def test_an_empty_array_is_refused_with_the_very_lines_to_delete(old: bytes, said: str) -> None:
+    with pytest.raises(EditRefusedError, match="kimiaepd run") as caught:
+        plan_install(old, WANTED, OLD)
+    assert caught.value.remedy.startswith(said)
+    first, *last = (int(word) for word in said.replace(",", "").split() if word.isdigit())
+    lines = old.splitlines(keepends=True)
+    del lines[first - 1 : last[0] if last else first]
+    assert plan_install(b"".join(lines), WANTED, OLD).action is Action.ADDED
+
+
 def test_deep_nesting_and_endless_numbers_are_refused_not_crashed_on() -> None:
     for old in (b"a = " + b"[" * 100_000 + b"]" * 100_000, b"a = " + b"1" * 5000):
         with pytest.raises(EditRefusedError):

@@ -70,7 +70,7 @@ def test_a_full_entry_is_right(event: str) -> None:
         ({"event": "Nonsense"}, "no event 'Nonsense'"),
         ({"event": 7}, "no event"),
         ({"command": ""}, "no command"),
-        ({"command": ["true"]}, "no command"),
+        ({"command": ["true"]}, "its command is not a string"),
         ({"matcher": 1}, "matcher"),
         *(
             ({"timeout": timeout}, "timeout")

@@ -201,7 +201,10 @@ def test_uninstalling_where_nothing_is_does_nothing(tmp_path: Path) -> None:
     ("old", "said"),
     [
         (b"a = 1\nb =\n", r"config\.toml:2: not TOML: .*; kimi itself cannot read it"),
-        (b"a = 1\nhooks = []\n", r"config\.toml:2: `hooks` is an empty inline array.*; delete it"),
+        (
+            b"a = 1\nhooks = []\n",
+            r"config\.toml:2: `hooks` is an empty inline array.*; delete line 2, .*: kimiaepd run$",
+        ),
         (
             b"[[hooks]]\nevent='X'\ncommand='y'\n",
             r"config\.toml:1: another tool's hook .*'X'; mend",
@@ -294,6 +297,19 @@ def test_a_dry_run_shows_the_change_and_writes_nothing(place: Place) -> None:
     assert place.install(dry_run=True).diff() == ""
     assert uninstall(place.config, shim=place.shim, dry_run=True).new == MINE
     assert place.shim.exists()
+
+
+def test_a_dry_run_tells_of_the_shim_and_does_not_touch_it(place: Place) -> None:
+    assert place.install(dry_run=True).shim_changed
+    assert not place.shim.exists()
+    place.install()
+    assert not place.install(dry_run=True).changed
+    assert place.install(program=b"better\n", dry_run=True).shim_changed
+    assert uninstall(place.config, shim=place.shim, dry_run=True).shim_changed
+    report = uninstall(place.config, shim=place.shim, others=[place.config], dry_run=True)
+    assert report.shim_changed  # the config itself is no other user of it
+    place.uninstall()
+    assert not uninstall(place.config, shim=place.shim, dry_run=True).changed
 
 
 def test_a_dry_run_says_where_a_final_newline_is_missing(place: Place) -> None:

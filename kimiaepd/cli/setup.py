@@ -17,9 +17,9 @@ from kimiaepd.setup import kimi_version
 from kimiaepd.setup.config_edit import Action
 from kimiaepd.setup.config_text import ConfigText, Hook
 from kimiaepd.setup.events import known_to
-from kimiaepd.setup.install import CONFIG_NAME, Report, inspect, install_in
+from kimiaepd.setup.install import CONFIG_NAME, Report, inspect, install_in, leftovers
 from kimiaepd.setup.install import uninstall as take_away
-from kimiaepd.setup.kimi_version import Installed
+from kimiaepd.setup.kimi_version import NONE_FOUND, Installed
 from kimiaepd.setup.standing import INSTALL, causes, standing
 from kimiaepd.setup.vendor_schema import fault
 
@@ -56,7 +56,7 @@ def install(
     installed = which_kimi(paths, kimi, kimi_version)
     report = install_in(paths, installed.version, dry_run=dry_run)
     if dry_run:
-        click.echo(report.diff(), nl=False)
+        preview(report, "written")
     else:
         click.echo(install_summary(report, installed))
     warn(report)
@@ -75,15 +75,18 @@ def uninstall(home: Path | None, *, dry_run: bool) -> None:
         dry_run=dry_run,
     )
     if dry_run:
-        click.echo(report.diff(), nl=False)
-    elif report.action is Action.UNCHANGED:
+        preview(report, "removed")
+        return
+    if report.action is Action.UNCHANGED:
         click.echo(f"no hooks of kimiaepd in {report.config}; nothing changed there")
     else:
         click.echo(f"hooks removed from {report.config}; the file before: {report.backup}")
     if report.shim_changed:
-        click.echo(f"hook program removed: {paths.installed_shim}")
+        click.echo(f"hook program removed: {report.shim}")
     elif report.shim_kept:
         click.echo(f"hook program kept: {report.shim_kept}")
+    if kept := leftovers(paths):
+        click.echo(f"kept: {', '.join(kept)}")
 
 
 @setup.command()
@@ -140,20 +143,43 @@ def which_kimi(paths: Paths, kimi: Path | None, version: str | None) -> Installe
 def install_summary(report: Report, installed: Installed) -> str:
     """What was registered, for which release, and how that is known."""
     count = len(known_to(installed.version))
-    release = (
-        f"kimi {installed.version} ({installed.told_by})"
-        if installed.version
-        else f"kimi of unknown version ({installed.told_by}; only what every release knows)"
-    )
-    if not report.changed:
-        return f"{report.config}: {count} hooks for {release}, as they were; nothing changed"
-    lines = [f"{report.config}: {count} hooks for {release}"]
-    if report.backup:
-        lines.append(f"the file before: {report.backup}")
-    elif report.old is None:
-        lines.append("the file is new: this kimi was never configured")
-    lines.append("they take effect with Kimi's next session, or after /reload")
+    head = f"{report.config}: {count} hooks{_release(installed)}"
+    if report.action is Action.UNCHANGED:
+        head += ", as they were" if report.changed else ", as they were; nothing changed"
+    lines = [head]
+    if installed == NONE_FOUND:
+        did = "kept" if report.action is Action.UNCHANGED else "registered"
+        lines.append(
+            f"no kimi found: {did} the {count} hooks that every release has;"
+            " run this again once kimi is installed, for the rest"
+        )
+    if report.action is not Action.UNCHANGED:
+        made = f"made {report.config} (there was none)"
+        lines.append(f"the file before: {report.backup}" if report.backup else made)
+        lines.append("they take effect with Kimi's next session, or after /reload")
+    elif report.shim_changed:
+        did = "brought up to date" if report.shim_was_there else "put back"
+        lines.append(f"hook program {did}: {report.shim}")
     return "\n".join(lines)
+
+
+def _release(installed: Installed) -> str:
+    if installed.version:
+        return f" for kimi {installed.version} ({installed.told_by})"
+    if installed == NONE_FOUND:
+        return ""
+    return f" for kimi of unknown version ({installed.told_by}; only what every release knows)"
+
+
+def preview(report: Report, done: str) -> None:
+    """Print what a dry run found: the diff on stdout, the rest on stderr."""
+    click.echo(report.diff(), nl=False)
+    if not report.changed:
+        click.echo("nothing would change", err=True)
+    if report.shim_changed:
+        click.echo(f"hook program would be {done}: {report.shim}", err=True)
+    elif report.shim_kept:
+        click.echo(f"hook program would be kept: {report.shim_kept}", err=True)
 
 
 def listing(text: ConfigText, paths: Paths) -> list[dict[str, object]]:

@@ -96,6 +96,16 @@ def edit(path: Path, plan: Callable[[bytes], bytes], now: dt.datetime) -> Edited
     )
 
 
+def backups(path: Path) -> list[Path]:
+    """Our copies beside a file, the oldest first; none where the directory cannot be read."""
+    ours = re.compile(re.escape(f"{path.name}.{_MARK}-") + r"\d{8}T\d{6}\.\d{6}Z\.bak")
+    try:
+        # Their names sort as their times do.
+        return sorted(file for file in path.parent.iterdir() if ours.fullmatch(file.name))
+    except OSError:
+        return []
+
+
 @frozen
 class _State:
     """A file at one moment."""
@@ -184,9 +194,7 @@ def _back_up(path: Path, data: bytes, now: dt.datetime) -> Path:
 
 
 def _prune(path: Path) -> None:
-    """Remove all but the newest of our copies; names sort as their times do."""
-    ours = re.compile(re.escape(f"{path.name}.{_MARK}-") + r"\d{8}T\d{6}\.\d{6}Z\.bak")
-    copies = sorted(file for file in path.parent.iterdir() if ours.fullmatch(file.name))
-    for copy in copies[:-BACKUPS_KEPT]:
+    """Remove all but the newest of our copies."""
+    for copy in backups(path)[:-BACKUPS_KEPT]:
         with contextlib.suppress(OSError):  # an old copy too many is no reason to fail
             copy.unlink()

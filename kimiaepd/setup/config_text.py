@@ -22,6 +22,7 @@ from kimiaepd.setup.toml_statements import Header, Kind, Statement, header, stat
 BOM = b"\xef\xbb\xbf"
 
 _HOOKS = Header(("hooks",), is_array=True)
+_MEANWHILE = "the daemon itself can run meanwhile: kimiaepd run"
 _SAID_LINE = re.compile(r" \(at line (\d+), column \d+\)")
 
 
@@ -114,7 +115,8 @@ def read(raw: bytes) -> ConfigText:
     if not isinstance(found, list) or not all(isinstance(hook, dict) for hook in found):
         return ConfigText(raw, data, lines, (), _not_tables(raw, lines, "no array of tables"))
     if not tables and "hooks" in data:
-        refused = _not_tables(raw, lines, "an inline array" if found else "an empty inline array")
+        what = "an inline array" if found else "an empty inline array"
+        refused = _not_tables(raw, lines, what, is_empty=not found)
         inline = tuple(Hook(hook, refused.line or 1, (), _ours(hook)) for hook in found)
         return ConfigText(raw, data, lines, inline, refused)
     _agree(raw, tables, found)
@@ -169,10 +171,13 @@ def _agree(raw: bytes, tables: list[list[Statement]], found: list[dict[str, obje
         )
 
 
-def _not_tables(raw: bytes, lines: tuple[Statement, ...], what: str) -> EditRefusedError:
+def _not_tables(
+    raw: bytes, lines: tuple[Statement, ...], what: str, *, is_empty: bool = False
+) -> EditRefusedError:
     """The refusal, with the line where `hooks` begins: a key before any header, or a header."""
     at_top = True
     line = None
+    remedy = "delete it, or write each hook as a [[hooks]] table, then run this again"
     for statement in lines:
         if statement.kind is Kind.HEADER:
             at_top = False
@@ -180,12 +185,19 @@ def _not_tables(raw: bytes, lines: tuple[Statement, ...], what: str) -> EditRefu
             continue
         if _path(raw, statement)[0] == "hooks":
             line = statement.line
+            if is_empty:
+                remedy = f"delete {_these_lines(raw, statement)}, then run this again; {_MEANWHILE}"
             break
     return EditRefusedError(
         line,
         f"`hooks` is {what}, and no [[hooks]] table can follow it",
-        "delete it, or write each hook as a [[hooks]] table, then run this again",
+        remedy,
     )
+
+
+def _these_lines(raw: bytes, statement: Statement) -> str:
+    last = statement.line + raw.count(b"\n", statement.start, statement.end)
+    return f"lines {statement.line} to {last}" if last > statement.line else f"line {last}"
 
 
 def _path(raw: bytes, statement: Statement) -> tuple[str, ...]:

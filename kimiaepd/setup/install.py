@@ -38,7 +38,7 @@ CONFIG_NAME = "config.toml"
 
 @frozen
 class Report:
-    """What an install or an uninstall did, or would do.
+    """What an install or an uninstall did, or would do where it was only tried.
 
     Attributes:
         config: the vendor's file.
@@ -46,7 +46,9 @@ class Report:
         old: its bytes before; None where there was no file.
         new: its bytes after.
         backup: the copy of the old ones, if one was made.
-        shim_changed: whether the installed shim was written or removed.
+        shim: where the installed hook program has its place.
+        shim_was_there: whether there was one before.
+        shim_changed: whether it was written or removed.
         shim_kept: why an uninstall left it, for people.
         warnings: what was left as it is, a line each.
     """
@@ -55,6 +57,8 @@ class Report:
     action: Action
     old: bytes | None
     new: bytes
+    shim: Path
+    shim_was_there: bool
     backup: Path | None = None
     shim_changed: bool = False
     shim_kept: str | None = None
@@ -137,12 +141,16 @@ def install(
     def plan(old: bytes) -> Plan:
         return plan_install(old, wanted, version)
 
-    preview = _preview(config, plan)
+    preview = _preview(config, plan, shim)
     if dry_run:
-        return preview
+        return evolve(preview, shim_changed=not installed_shim.is_current(shim, program))
     shim_changed = installed_shim.install(shim, program)
     _make_home(config.parent)
-    return evolve(_carry_out(config, plan, now), shim_changed=shim_changed)
+    return evolve(
+        _carry_out(config, plan, shim, now),
+        shim_changed=shim_changed,
+        shim_was_there=preview.shim_was_there,
+    )
 
 
 def uninstall(
@@ -166,10 +174,23 @@ def uninstall(
         ConfigError: the file cannot be edited safely; the line names it, the reason, the remedy.
     """
     if dry_run:
-        return _preview(config, plan_uninstall)
-    report = _carry_out(config, plan_uninstall, now)
+        report = _preview(config, plan_uninstall, shim)
+    else:
+        report = _carry_out(config, plan_uninstall, shim, now)
     kept = _in_use(shim, [other for other in others if not same_file(str(other), str(config))])
-    return evolve(report, shim_changed=kept is None and installed_shim.remove(shim), shim_kept=kept)
+    if kept:
+        return evolve(report, shim_kept=kept)
+    changed = report.shim_was_there if dry_run else installed_shim.remove(shim)
+    return evolve(report, shim_changed=changed)
+
+
+def leftovers(paths: Paths) -> list[str]:
+    """What an uninstall leaves of ours, for people: the log, the state, copies of the config."""
+    places = (("log", paths.log_dir), ("state", paths.state_dir))
+    found = [f"the {name} {place}" for name, place in places if os.path.lexists(place)]
+    if count := len(config_file.backups(paths.kimi_home / CONFIG_NAME)):
+        found.append(f"{count} backup{'s' if count > 1 else ''} beside {CONFIG_NAME}")
+    return found
 
 
 def inspect(config: Path) -> ConfigText | None:
@@ -226,14 +247,24 @@ def _in_use(shim: Path, configs: Iterable[Path]) -> str | None:
     return None
 
 
-def _preview(config: Path, plan: Callable[[bytes], Plan]) -> Report:
+def _preview(config: Path, plan: Callable[[bytes], Plan], shim: Path) -> Report:
     old = config_file.peek(config)
     with _refusals_in(config):
         planned = plan(old or b"")
-    return Report(config, planned.action, old, planned.new, warnings=planned.warnings)
+    return Report(
+        config,
+        planned.action,
+        old,
+        planned.new,
+        shim,
+        shim_was_there=os.path.lexists(shim),
+        warnings=planned.warnings,
+    )
 
 
-def _carry_out(config: Path, plan: Callable[[bytes], Plan], now: dt.datetime | None) -> Report:
+def _carry_out(
+    config: Path, plan: Callable[[bytes], Plan], shim: Path, now: dt.datetime | None
+) -> Report:
     plans: list[Plan] = []
 
     def new(old: bytes) -> bytes:
@@ -244,7 +275,14 @@ def _carry_out(config: Path, plan: Callable[[bytes], Plan], now: dt.datetime | N
         edited = config_file.edit(config, new, now or dt.datetime.now(dt.UTC))
     last = plans[-1]
     return Report(
-        config, last.action, edited.old, edited.new, edited.backup, warnings=last.warnings
+        config,
+        last.action,
+        edited.old,
+        edited.new,
+        shim,
+        shim_was_there=os.path.lexists(shim),
+        backup=edited.backup,
+        warnings=last.warnings,
     )
 
 

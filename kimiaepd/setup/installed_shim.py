@@ -34,15 +34,23 @@ def source() -> bytes:
         ) from None
 
 
+def is_current(place: Path, program: bytes) -> bool:
+    """Whether the shim is there, as it shall be."""
+    try:
+        return place.is_file() and place.read_bytes() == program
+    except OSError:
+        return False
+
+
 def install(place: Path, program: bytes) -> bool:
     """Put the shim in its place; whether anything had to be done.
 
     Raises:
         ConfigError: the place cannot be written.
     """
+    if is_current(place, program):
+        return False
     try:
-        if place.is_file() and place.read_bytes() == program:
-            return False
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _replace(place, program)
     except OSError as error:

@@ -53,6 +53,9 @@ class Installed:
     told_by: str
 
 
+NONE_FOUND = Installed(None, "no kimi found")
+
+
 def said(text: str) -> Installed:
     """The release that the command line names.
 
@@ -100,7 +103,7 @@ def find(environ: Mapping[str, str], kimi_home: Path, seconds: float = ASK_SECON
             return Installed(version, str(kimi))
     if asked:
         return Installed(None, f"no answer to --version from {', '.join(sorted(asked))}")
-    return Installed(None, "no kimi found")
+    return NONE_FOUND
 
 
 def candidates(environ: Mapping[str, str], kimi_home: Path) -> Iterator[Path]:

@@ -48,8 +48,10 @@ def _faults(entry: Mapping[str, object], version: Version | None) -> Iterator[st
     elif certainly_unknown(event, version):
         yield f"kimi {version} knows no event {event!r}"
     command = entry.get("command")
-    if not isinstance(command, str) or not command:
+    if command is None or command == "":
         yield "it has no command"
+    elif not isinstance(command, str):
+        yield "its command is not a string"
     if not isinstance(entry.get("matcher", ""), str):
         yield "its matcher is not a string"
     if not _is_timeout(entry.get("timeout", 1)):
