@@ -49,6 +49,7 @@ def turn_of(name: str, number: int) -> Iterator[Sent]:
     yield from call(name, "done")
     yield from call(f"{name}-yes", "approved")
     yield from call(f"{name}-no", "rejected")
+    yield from call(f"{name}-bad", "failed")
     if number % 2:
         yield from background_agent(f"{name}-agent")
     yield Sent("Stop", {}, (("Stop", ""),))
@@ -63,18 +64,19 @@ def call(name: str, ending: str) -> Iterator[Sent]:
     """One tool call; an approval goes before its end where the ending is one's answer."""
     tool: JSONObject = {"tool_name": "Bash", "tool_call_id": name, "tool_input": {"n": name}}
     yield Sent("PreToolUse", tool, (("PreToolUse", name),))
-    if ending != "done":
+    if ending in ("approved", "rejected"):
         ask: JSONObject = {**tool, "id": f"ask-{name}", "agent_id": "main", "action": name}
         yield Sent("PermissionRequest", ask, (("PermissionRequest", name),))
         marks: list[Mark] = [("PermissionResult", f"{name} {ending}")]
         if ending == "rejected":
             marks.append(("denied", name))
         yield Sent("PermissionResult", {**ask, "decision": ending}, tuple(marks))
-    if ending != "rejected":
+    if ending in ("done", "approved"):
         yield Sent("PostToolUse", {**tool, "tool_output": "x"}, (("PostToolUse", name),))
     else:
         error: JSONObject = {"code": "internal", "message": "no"}
-        yield Sent("PostToolUseFailure", {**tool, "error": error})  # it is denied already
+        left = (("PostToolUseFailure", name),) if ending == "failed" else ()
+        yield Sent("PostToolUseFailure", {**tool, "error": error}, left)
 
 
 def background_agent(name: str) -> Iterator[Sent]:
@@ -171,6 +173,7 @@ NAMES = {
     "run.started": "UserPromptSubmit",
     "tool.requested": "PreToolUse",
     "tool.completed": "PostToolUse",
+    "tool.failed": "PostToolUseFailure",
     "tool.denied": "denied",
     "attention.requested": "PermissionRequest",
     "delegation.subagent.started": "SubagentStart",

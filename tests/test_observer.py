@@ -25,6 +25,7 @@ from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.observer import ACKNOWLEDGE_SECONDS
 from kimiaepd.sessions import MOST
 from kimiaepd.storage.journal import Journal, JournalError
+from kimiaepd.storage.ledger import Ledger
 
 BASH: JSONObject = {
     "tool_name": "Bash", "tool_call_id": "c1", "tool_input": {"command": "ls"},
@@ -298,6 +299,38 @@ async def test_what_waited_in_a_dead_daemon_is_decided_at_the_next_start(tmp_pat
         "error": {"type": "internal"},
     }
     assert by_type["run.finished"]["cause"] == waited["x.kimi-code.session.stop"]
+
+
+APPROVED: JSONObject = {**ASK, "decision": "approved"}
+AGENT: JSONObject = {
+    "tool_name": "Agent", "tool_call_id": "g", "tool_input": {"run_in_background": True},
+}  # fmt: skip
+ASKED = [
+    ("UserPromptSubmit", prompt()), ("PreToolUse", BASH), ("PermissionRequest", ASK),
+    ("PermissionResult", APPROVED), ("PostToolUse", BASH),
+]  # fmt: skip
+OTHER: JSONObject = {**BASH, "tool_call_id": "c2"}
+WAITING = {
+    "failure": [("PreToolUse", OTHER), ("PostToolUseFailure", {**OTHER, "error": {"code": "e"}})],
+    "stop": [("PreToolUse", AGENT), ("PostToolUse", AGENT), ("SubagentStart", {}), ("Stop", {})],
+    "end": [("SessionEnd", {"reason": "exit"})],
+}
+
+
+@pytest.mark.parametrize("waiting", WAITING)
+async def test_what_was_decided_before_a_kill_is_not_decided_again(
+    tmp_path: Path, waiting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as room:
+        await told(room, [*ASKED, *WAITING[waiting]])
+        before = len(room.events())
+        monkeypatch.setattr(Ledger, "put", lambda *_: None)  # killed between event and record
+        room.observer.settle()
+        assert len(room.events()) > before
+        monkeypatch.undo()
+    with opened(tmp_path, epoch=2) as room:
+        await room.hook("UserPromptSubmit", prompt("and on"))
+        judge(room.events())
 
 
 async def test_an_ended_session_never_ends_again_over_all_epochs(tmp_path: Path) -> None:
