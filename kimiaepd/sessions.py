@@ -35,7 +35,7 @@ from kimiaepd.storage.log_reader import as_object, position_of
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 MOST = 2000
-"""Sessions in memory at most; an ordinary one is a few kB, the worst 4 MB."""
+"""Sessions in memory at most; an ordinary one is a few kB, the worst 1.5 MB."""
 
 HEARTBEAT_SECONDS = 60.0
 OPEN_SECONDS = 7 * 86_400.0
@@ -211,7 +211,7 @@ class SessionBook:
             beats=record.get("beats") is True,
             is_over=record.get("over") is True,
         )
-        if state.waits or any(ask.answered for ask in state.asks.values()):
+        if state.is_unsettled:
             machine.settle()
             self.keep(session)
         return session

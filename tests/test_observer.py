@@ -310,7 +310,7 @@ ASKED = [
     ("PermissionResult", APPROVED), ("PostToolUse", BASH),
 ]  # fmt: skip
 OTHER: JSONObject = {**BASH, "tool_call_id": "c2"}
-WAITING = {
+WAITING: dict[str, list[tuple[str, JSONObject]]] = {
     "failure": [("PreToolUse", OTHER), ("PostToolUseFailure", {**OTHER, "error": {"code": "e"}})],
     "stop": [("PreToolUse", AGENT), ("PostToolUse", AGENT), ("SubagentStart", {}), ("Stop", {})],
     "end": [("SessionEnd", {"reason": "exit"})],
@@ -322,7 +322,8 @@ async def test_what_was_decided_before_a_kill_is_not_decided_again(
     tmp_path: Path, waiting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(tmp_path) as room:
-        await told(room, [*ASKED, *WAITING[waiting]])
+        await told(room, ASKED)
+        await told(room, WAITING[waiting])
         before = len(room.events())
         monkeypatch.setattr(Ledger, "put", lambda *_: None)  # killed between event and record
         room.observer.settle()
