@@ -156,6 +156,8 @@ class Observer:
 
     async def _acknowledge(self, session_id: str) -> bytes:
         """Free the hook; where the log must be on disk first, when it is, or cannot be in time."""
+        if self.journal.policy.sync != "always":
+            return NOTHING  # there is nothing to wait for, and a deadline is not free
         late = trio.move_on_after(ACKNOWLEDGE_SECONDS)
         try:
             with late:

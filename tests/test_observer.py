@@ -24,7 +24,7 @@ from kimiaepd.mapping.event import Capture
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.observer import ACKNOWLEDGE_SECONDS
 from kimiaepd.sessions import MOST
-from kimiaepd.storage.journal import Journal, JournalError
+from kimiaepd.storage.journal import Journal, JournalError, LogPolicy
 from kimiaepd.storage.ledger import Ledger
 
 BASH: JSONObject = {
@@ -478,7 +478,7 @@ async def hang(*_: object) -> None:
 async def test_a_hook_is_not_kept_by_a_disk_that_hangs(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(tmp_path) as room:
+    with opened(tmp_path, policy=LogPolicy(sync="always")) as room:
         monkeypatch.setattr(Journal, "synced", hang)
         began = trio.current_time()
         assert await room.hook("SessionStart") == b""
