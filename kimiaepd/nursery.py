@@ -252,7 +252,7 @@ def _assemble(
         epoch=epoch,
         journal=journal,
         emitter=emitter,
-        observer=Observer(book, journal),
+        observer=Observer(book, journal, last_hook_ns=book.last_heard_ns()),
         started=trio.current_time(),
     )
 

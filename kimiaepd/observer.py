@@ -22,6 +22,7 @@ import structlog
 import trio
 from attrs import define, field
 
+from kimiaepd import probe
 from kimiaepd.lifecycle.state import Hook, Wait
 from kimiaepd.mapping.event import Capture, Draft, Field
 from kimiaepd.mapping.hooks import map_hook
@@ -61,7 +62,10 @@ class Observer:
         bad: payloads that could not be understood, by kind.
         hooks: how many came.
         unsynced: hooks freed before their events were on disk, where they should have been.
-        last_hook_ns: when the shim of the last one started (wall clock); None before the first.
+        last_hook_ns: when the shim of the last one started (wall clock), also of one before this
+            start; None before the first of all.
+        probes: how many probes came; they are no hooks (`kimiaepd.probe`).
+        last_probe: the nonce of the last one.
     """
 
     book: SessionBook
@@ -70,10 +74,15 @@ class Observer:
     hooks: int = 0
     unsynced: int = 0
     last_hook_ns: int | None = None
+    probes: int = 0
+    last_probe: str | None = None
     _woken: trio.Event = field(factory=trio.Event)
 
     async def hook(self, body: bytes, started_ns: int) -> bytes:
         """Take one hook in; gives back what its shim writes out."""
+        if nonce := probe.nonce_of(body):
+            self.probes, self.last_probe = self.probes + 1, nonce
+            return NOTHING
         self.hooks += 1
         self.last_hook_ns = started_ns
         try:
@@ -124,6 +133,8 @@ class Observer:
         return {
             "hooks": self.hooks,
             "last_hook_ms": self.last_hook_ns // 1_000_000 if self.last_hook_ns else None,
+            "probes": self.probes,
+            "last_probe": self.last_probe,
             "duplicates": self.book.duplicates,
             "not_understood": bad,
             "unsynced": self.unsynced,

@@ -142,6 +142,11 @@ class SessionBook:
             if waits or (record.get("open") and quiet <= self.idle_seconds):
                 self.get(session_id, now).seen_at = now - quiet
 
+    def last_heard_ns(self) -> int | None:
+        """When the last hook of all came, by what the ledger kept; None before the first."""
+        newest = last_hook_s(record for _, record in self.ledger.items())
+        return newest * 10**9 if newest else None
+
     def let_go_idle(self, now: float) -> None:
         """Let sessions leave memory that have been quiet for long."""
         for session in list(self):
@@ -234,6 +239,11 @@ class SessionBook:
                     fold(state, event)
         except JournalError as error:
             log.warning("log not read; the record has to do", session=session_id, why=error.code)
+
+
+def last_hook_s(records: Iterable[JSONObject]) -> int | None:
+    """When the last hook of all came (whole seconds since 1970), by the sessions' records."""
+    return max(map(_seen_s, records), default=0) or None
 
 
 def _is_beyond(event: JSONObject, known: Position | None) -> bool:

@@ -15,7 +15,8 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NewType, TypeAlias
+from urllib.parse import urlsplit
 
 import cattrs
 from attrs import evolve, field, frozen
@@ -26,6 +27,12 @@ from kimiaepd.errors import ConfigError
 from kimiaepd.mapping.event import CATEGORIES, Capture
 
 SyncPolicy: TypeAlias = Literal["always", "interval", "os"]
+HoldMs = NewType("HoldMs", int)
+RelayUrl = NewType("RelayUrl", str)
+AbsoluteFile = NewType("AbsoluteFile", str)
+
+LONGEST_HOLD_MS = 52_000
+"""Kimi kills a hook after 60 s; the shim's deadline lies between."""
 
 
 @frozen
@@ -79,6 +86,34 @@ class HookSettings:
 
 
 @frozen
+class GateSettings:
+    """Tool calls that wait for a human (opt in).
+
+    Attributes:
+        enabled: whether the hooks of tool calls are registered so that they can be held.
+        hold_ms: how long one is held at most. The shim waits 3 s longer and the vendor 60 s in all,
+            so it is 52 000 at most.
+    """
+
+    enabled: bool = False
+    hold_ms: HoldMs = HoldMs(50_000)
+
+
+@frozen
+class RelaySettings:
+    """Where events are delivered to.
+
+    Attributes:
+        url: the relay, `wss://` or `https://` of any host, plain `ws://` or `http://` of this one.
+        token_file: a file whose only line is the token; `AEP_TOKEN` wins over it. The token itself
+            never stands in the settings: `relay_token.py` reads it.
+    """
+
+    url: RelayUrl | None = None
+    token_file: AbsoluteFile | None = None
+
+
+@frozen
 class Settings:
     """Everything that can be set, and what was odd about how it was set.
 
@@ -92,6 +127,8 @@ class Settings:
     capture: CaptureSettings = CaptureSettings()
     log: LogSettings = LogSettings()
     hooks: HookSettings = HookSettings()
+    gate: GateSettings = GateSettings()
+    relay: RelaySettings = RelaySettings()
     session_idle_hours: int = 24
     stop_seconds: int = 5
     warnings: tuple[str, ...] = ()
@@ -101,6 +138,9 @@ VARIABLES = {
     "AEP_CAPTURE": "capture.default",
     "AEP_CAPTURE_ATTENTION": "capture.overrides.attention",
     "AEP_REDACT_NAMES": "capture.redact_names",
+    "AEP_KIMI_CONTROL": "gate.enabled",
+    "AEP_ATTENTION_TIMEOUT_MS": "gate.hold_ms",
+    "AEP_RELAY_URL": "relay.url",
     **{variable: setting for setting, variable in paths.VARIABLES.items()},
 }
 """Each variable and the key that it sets."""
@@ -133,7 +173,7 @@ def load(environ: Mapping[str, str], *, kimi_home: Path | None = None) -> Settin
     origin = {key: f"{file}: {key}" for key in _leaves(tree)}
     for variable, key in VARIABLES.items():
         if value := environ.get(variable):
-            _put(tree, key, value, file)
+            _put(tree, key, _from_text(key, value), file)
             origin[key] = variable
     places = {
         key: paths.Said(_text(found, origin[key]), origin[key])
@@ -148,7 +188,7 @@ def load(environ: Mapping[str, str], *, kimi_home: Path | None = None) -> Settin
         capture=evolve(
             settings.capture, overrides={**_ATTENTION_DEFAULT, **settings.capture.overrides}
         ),
-        warnings=_unknown_variables(environ),
+        warnings=(*_unknown_variables(environ), *_not_yet(settings)),
     )
 
 
@@ -196,8 +236,26 @@ def _text(value: object, origin: str) -> str:
     raise ConfigError(f"{origin}: must be a path in quotes")
 
 
+def _from_text(key: str, text: str) -> object:
+    """What a variable says, as the file would say it; a wrong text stays one, and is refused."""
+    if key == "gate.enabled":
+        return {"1": True, "true": True, "0": False, "false": False}.get(text.lower(), text)
+    if key == "gate.hold_ms" and text.isascii() and text.isdigit():
+        return int(text)
+    return text
+
+
+def _not_yet(settings: Settings) -> tuple[str, ...]:
+    found = []
+    if settings.gate.enabled:
+        found.append("gate.enabled: hooks are registered for it, but this version holds no call")
+    if settings.relay.url:
+        found.append("relay.url: this version delivers nothing yet; events stay on disk")
+    return tuple(found)
+
+
 def _unknown_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
-    known = {*VARIABLES, "KIMIAEPD_CONFIG"}
+    known = {*VARIABLES, "KIMIAEPD_CONFIG", "AEP_TOKEN"}
     return tuple(
         f"{name} is set, but this version knows no such variable"
         for name in sorted(environ)
@@ -218,6 +276,33 @@ def _boolean(value: object, _: object) -> bool:
     if isinstance(value, bool):
         return value
     raise ValueError("must be true or false")
+
+
+def _hold_ms(value: object, kind: object) -> HoldMs:
+    if (number := _integer(value, kind)) > LONGEST_HOLD_MS:
+        raise ValueError(f"must be {LONGEST_HOLD_MS} at most, because Kimi ends a hook after 60 s")
+    return HoldMs(number)
+
+
+def _relay_url(value: object, _: object) -> RelayUrl:
+    wrong = ValueError("must be a URL such as wss://relay.example, without a query or credentials")
+    try:
+        url = urlsplit(value if isinstance(value, str) else "")
+        has_host = bool(url.hostname) and url.port != 0
+    except ValueError:  # brackets that do not match, a port that is no number
+        raise wrong from None
+    if url.scheme not in ("ws", "wss", "http", "https") or not has_host:
+        raise wrong
+    # A token in a URL ends up in logs, and in `ps`.
+    if url.query or url.fragment or "@" in url.netloc:
+        raise wrong
+    return RelayUrl(url.geturl().rstrip("/"))
+
+
+def _absolute_file(value: object, _: object) -> AbsoluteFile:
+    if isinstance(value, str) and value.startswith("/") and "\0" not in value:
+        return AbsoluteFile(value)
+    raise ValueError("must be an absolute path")
 
 
 def _capture(value: object, _: object) -> Capture:
@@ -252,6 +337,9 @@ _CONVERTER = cattrs.Converter(forbid_extra_keys=True)
 _CONVERTER.register_structure_hook(int, _integer)
 _CONVERTER.register_structure_hook(bool, _boolean)
 _CONVERTER.register_structure_hook(Capture, _capture)
+_CONVERTER.register_structure_hook_func(lambda kind: kind is HoldMs, _hold_ms)
+_CONVERTER.register_structure_hook_func(lambda kind: kind is RelayUrl, _relay_url)
+_CONVERTER.register_structure_hook_func(lambda kind: kind is AbsoluteFile, _absolute_file)
 _CONVERTER.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _names)
 _CONVERTER.register_structure_hook_func(lambda kind: kind == SyncPolicy, _sync)
 _CONVERTER.register_structure_hook_func(lambda kind: kind == dict[str, Capture], _table)

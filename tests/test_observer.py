@@ -17,15 +17,16 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from daemon_room import Room, opened
 from faults import Faults
 from judge import judge
+from kimiaepd import probe
 from kimiaepd.lifecycle.fold import TAIL
 from kimiaepd.lifecycle.machine import REPLY_SECONDS, SETTLE_SECONDS
 from kimiaepd.mapping.capture import Ceilings
 from kimiaepd.mapping.event import Capture
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.observer import ACKNOWLEDGE_SECONDS
-from kimiaepd.sessions import MOST
+from kimiaepd.sessions import MOST, last_hook_s
 from kimiaepd.storage.journal import Journal, JournalError, LogPolicy
-from kimiaepd.storage.ledger import Ledger
+from kimiaepd.storage.ledger import Ledger, peek
 
 BASH: JSONObject = {
     "tool_name": "Bash", "tool_call_id": "c1", "tool_input": {"command": "ls"},
@@ -590,3 +591,42 @@ def test_the_pinned_json_is_what_is_written(tmp_path: Path) -> None:
     line = trio.run(take)
     assert "\ufffd".encode() in line
     line.decode("utf-8")
+
+
+async def test_a_probe_is_answered_as_a_hook_and_leaves_no_trace(tmp_path: Path) -> None:
+    with opened(tmp_path) as room:
+        assert await room.raw(probe.payload("abc123")) == b""
+        status = room.observer.status(trio.current_time())
+        assert (status["probes"], status["last_probe"]) == (1, "abc123")
+        assert (status["hooks"], status["last_hook_ms"], status["sessions"]) == (0, None, [])
+        assert len(room.ledger) == 0
+    assert list((tmp_path / "log").glob("*.jsonl")) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"hook_event_name":"kimiaepd.probe"}',
+        b'{"hook_event_name":"kimiaepd.probe","nonce":""}',
+        b'{"hook_event_name":"kimiaepd.probe","nonce":"a\\"b"}',
+        b'{"hook_event_name":"kimiaepd.probe","nonce":"%b"}' % (b"a" * 65),
+        b' {"hook_event_name":"kimiaepd.probe","nonce":"a"}',
+    ],
+)
+async def test_what_only_looks_like_a_probe_is_a_hook(tmp_path: Path, body: bytes) -> None:
+    with opened(tmp_path) as room:
+        await room.raw(body)
+        assert (room.observer.probes, room.observer.hooks) == (0, 1)
+
+
+async def test_the_time_of_the_last_hook_outlives_the_daemon(tmp_path: Path) -> None:
+    assert not (tmp_path / "ledger.jsonl").exists()
+    with opened(tmp_path) as room:
+        assert room.book.last_heard_ns() is None
+        before = time.time_ns()
+        await room.hook("Stop")
+    with opened(tmp_path, epoch=2) as room:
+        heard = room.book.last_heard_ns()
+    assert heard is not None
+    assert before // 10**9 <= heard // 10**9 <= time.time_ns() // 10**9
+    assert last_hook_s(record for _, record in peek(tmp_path / "ledger.jsonl")) == heard // 10**9

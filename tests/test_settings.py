@@ -129,3 +129,58 @@ def test_variables_that_nobody_knows_are_named_in_a_warning(environ: dict[str, s
         "AEP_CAPTUER",
         "KIMIAEPD_X",
     ]
+
+
+def test_a_gate_is_switched_on_by_the_file_or_by_the_standards_variable(
+    environ: dict[str, str],
+) -> None:
+    assert settings.load(environ).gate == settings.GateSettings(enabled=False)
+    config(environ, "[gate]\nenabled = true\nhold_ms = 20_000\n")
+    assert settings.load(environ).gate.enabled
+    assert settings.load(environ).gate.hold_ms == 20_000
+    environ |= {"AEP_KIMI_CONTROL": "0", "AEP_ATTENTION_TIMEOUT_MS": "52000"}
+    assert not settings.load(environ).gate.enabled
+    assert settings.load(environ).gate.hold_ms == 52_000
+    environ["AEP_KIMI_CONTROL"] = "1"
+    assert settings.load(environ).gate.enabled
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "line"),
+    [
+        ("AEP_KIMI_CONTROL", "on", "AEP_KIMI_CONTROL: must be true or false"),
+        ("AEP_ATTENTION_TIMEOUT_MS", "52001", "AEP_ATTENTION_TIMEOUT_MS: must be 52000 at most"),
+        ("AEP_ATTENTION_TIMEOUT_MS", "5e3", "AEP_ATTENTION_TIMEOUT_MS: must be a whole number"),
+        ("AEP_RELAY_URL", "relay.example", "AEP_RELAY_URL: must be a URL such as"),
+        ("AEP_RELAY_URL", "wss://me:secret@relay.example", "AEP_RELAY_URL: must be a URL such as"),
+        ("AEP_RELAY_URL", "https://relay.example/?token=secret", "without a query or credentials"),
+        ("AEP_RELAY_URL", "http://[::1", "AEP_RELAY_URL: must be a URL such as"),
+    ],
+)
+def test_a_variable_with_a_wrong_value_is_named_and_its_secret_is_not(
+    environ: dict[str, str], variable: str, value: str, line: str
+) -> None:
+    environ[variable] = value
+    with pytest.raises(ConfigError) as refused:
+        settings.load(environ)
+    assert line in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_relay_is_a_base_url_and_its_token_a_file(environ: dict[str, str]) -> None:
+    config(environ, '[relay]\nurl = "wss://relay.example/aep/"\ntoken_file = "/run/token"\n')
+    found = settings.load(environ).relay
+    assert (found.url, found.token_file) == ("wss://relay.example/aep", "/run/token")
+    config(environ, '[relay]\ntoken = "secret"\n')
+    with pytest.raises(ConfigError, match=r"unknown key token"):
+        settings.load(environ)
+    config(environ, '[relay]\ntoken_file = "token"\n')
+    with pytest.raises(ConfigError, match=r"relay\.token_file: must be an absolute path"):
+        settings.load(environ)
+
+
+def test_what_this_version_does_not_do_yet_is_said(environ: dict[str, str]) -> None:
+    environ |= {"AEP_KIMI_CONTROL": "1", "AEP_RELAY_URL": "http://127.0.0.1:1", "AEP_TOKEN": "t"}
+    first, second = settings.load(environ).warnings
+    assert first.startswith("gate.enabled: ")
+    assert second.startswith("relay.url: ")

@@ -58,6 +58,16 @@ class LedgerError(Exception):
         self.code = code
 
 
+def peek(path: Path) -> Iterator[tuple[str, JSONObject]]:
+    """Every record in a ledger's file as it stands, also while a daemon writes it; older ones too.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        yield from filter(None, map(_entry, lines(file)))
+
+
 @define(eq=False)
 class Ledger:
     """The newest record of every session.
