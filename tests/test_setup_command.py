@@ -15,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimiaepd.errors import ConfigError
-from kimiaepd.setup.command import OBSERVED, Budget, Command, entries, quote, unquote
+from kimiaepd.settings import LONGEST_HOLD_MS, GateSettings, HoldMs
+from kimiaepd.setup.command import (
+    OBSERVED,
+    Budget,
+    Command,
+    budgets,
+    entries,
+    quote,
+    unquote,
+)
 
 SHELLS = [shell for shell in ("/bin/sh", "/bin/bash", "/bin/dash") if Path(shell).exists()]
 ODD_NAMES = [
@@ -82,12 +91,40 @@ def test_an_observed_hook_has_a_quarter_second_and_a_whole_small_timeout() -> No
     held = Budget(seconds=53, timeout=60)
     made = entries(
         socket="/s", shim="/d", python="/p", events=("Stop", "PreToolUse"),
-        budgets={"PreToolUse": held},
+        exceptions={"PreToolUse": held},
     )  # fmt: skip
     assert [(entry.event, entry.timeout) for entry in made] == [("Stop", 10), ("PreToolUse", 60)]
     assert made[0].command.endswith(" 0.25")
     assert made[1].command.endswith(" 53")
     assert OBSERVED.timeout > 5 + OBSERVED.seconds  # the shim waits 5 s for its input to end
+
+
+def test_a_gate_that_is_off_changes_no_budget() -> None:
+    assert budgets(GateSettings()) == {}
+
+
+@given(st.integers(1, LONGEST_HOLD_MS))
+def test_a_hold_ends_before_the_shim_gives_up_and_that_before_the_vendor_kills(hold: int) -> None:
+    held = budgets(GateSettings(enabled=True, hold_ms=HoldMs(hold)))
+    assert list(held) == ["PreToolUse"]
+    budget = held["PreToolUse"]
+    assert hold / 1000 + 2.9 < budget.seconds < budget.timeout == 60
+    assert type(budget.timeout) is int
+    read_back = Command.recognise(Command("/s", "/d", "/p", budget.seconds).render())
+    assert read_back
+    assert read_back.seconds == pytest.approx(budget.seconds, abs=1e-9)
+
+
+def test_whole_seconds_are_written_as_such_and_read_back() -> None:
+    text = Command("/s", "/d", "/p", 53.0).render()
+    assert text.endswith(" '/s' 53")
+    assert Command.recognise(text) == Command("/s", "/d", "/p", 53.0)
+
+
+@pytest.mark.parametrize("seconds", [0, 60, 61.5, -1])
+def test_a_shim_that_the_vendor_would_kill_is_no_budget(seconds: float) -> None:
+    with pytest.raises(ValueError, match="under a timeout of 60 s"):
+        Budget(seconds=seconds, timeout=60)
 
 
 @pytest.mark.parametrize("path", ["shim.py", "", os.fsdecode(b"/caf\xe9")])

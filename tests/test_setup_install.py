@@ -11,10 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kimiaepd import paths
 from kimiaepd.errors import ConfigError
+from kimiaepd.settings import GateSettings, HoldMs, Settings
 from kimiaepd.setup.command import Budget
 from kimiaepd.setup.config_edit import Action
 from kimiaepd.setup.events import Version, known_to
@@ -49,7 +50,7 @@ class Place:
         shim: Path | None = None,
         program: bytes = b"pass\n",
         dry_run: bool = False,
-        budgets: dict[str, Budget] | None = None,
+        exceptions: dict[str, Budget] | None = None,
         now: dt.datetime | None = None,
     ) -> Report:
         return install(
@@ -61,7 +62,7 @@ class Place:
             version=version,
             program=program,
             dry_run=dry_run,
-            budgets=budgets or {},
+            exceptions=exceptions or {},
             now=now,
         )
 
@@ -84,6 +85,17 @@ def registered(config: Path) -> list[str]:
     text = inspect(config)
     assert text
     return [str(hook.values["event"]) for hook in text.hooks if hook.ours]
+
+
+def budgets_in(config: Path) -> dict[object, tuple[float, object]]:
+    """The shim's seconds and the vendor's timeout of each of our hooks, by event."""
+    text = inspect(config)
+    assert text
+    return {
+        hook.values["event"]: (hook.ours.seconds, hook.values["timeout"])
+        for hook in text.hooks
+        if hook.ours
+    }
 
 
 def everything(root: Path) -> dict[str, bytes]:
@@ -128,16 +140,29 @@ def test_an_upgrade_refreshes_the_shim_and_the_hooks_each_for_itself(place: Plac
 
 
 def test_an_event_can_have_a_budget_of_its_own(place: Place) -> None:
-    place.install(budgets={"PreToolUse": Budget(seconds=53, timeout=60)})
-    text = inspect(place.config)
-    assert text
-    budgets = {
-        hook.values["event"]: (hook.ours.seconds, hook.values["timeout"])
-        for hook in text.hooks
-        if hook.ours
-    }
-    assert budgets.pop("PreToolUse") == (53.0, 60)
-    assert set(budgets.values()) == {(0.25, 10)}
+    place.install(exceptions={"PreToolUse": Budget(seconds=53, timeout=60)})
+    found = budgets_in(place.config)
+    assert found.pop("PreToolUse") == (53.0, 60)
+    assert set(found.values()) == {(0.25, 10)}
+
+
+def test_the_gate_changes_the_hook_of_tool_calls_alone_and_changes_it_back(
+    tmp_path: Path,
+) -> None:
+    watching = Settings(paths.resolve({"HOME": str(tmp_path)}))
+    holding = evolve(watching, gate=GateSettings(enabled=True, hold_ms=HoldMs(50_000)))
+    config = install_in(watching, NEW).config
+    lines = config.read_text().splitlines()
+    assert install_in(holding, NEW).action is Action.REFRESHED
+    assert budgets_in(config)["PreToolUse"] == (53.0, 60)
+    held = config.read_text().splitlines()
+    changed = [pair for pair in zip(lines, held, strict=True) if pair[0] != pair[1]]
+    assert len(changed) == 2
+    assert changed[0][1] == changed[0][0].replace(" 0.25", " 53")
+    assert changed[1] == ("timeout = 10", "timeout = 60")
+    assert install_in(holding, NEW).action is Action.UNCHANGED
+    assert install_in(watching, NEW).action is Action.REFRESHED
+    assert config.read_text().splitlines() == lines
 
 
 def test_the_registered_command_runs_the_installed_shim(place: Place) -> None:
@@ -256,7 +281,7 @@ def test_a_config_that_cannot_be_written_keeps_its_shim_on_uninstall(
 def test_a_release_that_was_never_tried_is_refused(tmp_path: Path) -> None:
     places = paths.resolve({"HOME": str(tmp_path)})
     with pytest.raises(ConfigError, match=r"kimi 0\.27\.0 is older than 0\.28\.0"):
-        install_in(places, Version(0, 27, 0))
+        install_in(Settings(places), Version(0, 27, 0))
     assert everything(tmp_path) == {}
 
 
@@ -319,7 +344,7 @@ def test_a_dry_run_says_where_a_final_newline_is_missing(place: Place) -> None:
 
 def test_everything_comes_from_the_paths(tmp_path: Path) -> None:
     places = paths.resolve({"HOME": str(tmp_path)})
-    report = install_in(places, None)
+    report = install_in(Settings(places), None)
     assert report.config == tmp_path / ".kimi-code/config.toml"
     assert places.installed_shim.is_file()
     text = inspect(report.config)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kimiaepd import paths
 from kimiaepd.paths import Paths
+from kimiaepd.settings import Settings
 from kimiaepd.setup.command import Command, entries
 from kimiaepd.setup.config_edit import plan_install
 from kimiaepd.setup.config_text import read
@@ -41,14 +42,14 @@ def lines(places: Paths) -> list[str]:
 
 
 def test_installed_hooks_stand_also_while_no_daemon_runs(places: Paths) -> None:
-    install_in(places, None)
+    install_in(Settings(places), None)
     assert not places.socket.exists()
     assert lines(places) == []
     assert unreachable(places) is None
 
 
 def test_a_missing_shim_is_one_line_for_all_sixteen_hooks(places: Paths) -> None:
-    install_in(places, None)
+    install_in(Settings(places), None)
     places.installed_shim.unlink()
     assert lines(places) == [
         f"these hooks do nothing: {places.installed_shim} is missing; run: kimiaepd setup install"
@@ -60,7 +61,7 @@ def test_a_missing_shim_is_one_line_for_all_sixteen_hooks(places: Paths) -> None
 
 
 def test_a_shim_that_is_a_directory_is_missing(places: Paths) -> None:
-    install_in(places, None)
+    install_in(Settings(places), None)
     places.installed_shim.unlink()
     places.installed_shim.mkdir()
     assert "shim.py is missing" in why(places)
@@ -69,7 +70,7 @@ def test_a_shim_that_is_a_directory_is_missing(places: Paths) -> None:
 def test_what_may_not_be_read_or_run_is_said(
     places: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install_in(places, None)
+    install_in(Settings(places), None)
     # Not by chmod: root may read and, where any x bit is set, run everything.
     monkeypatch.setattr(os, "access", lambda _path, _mode: False)
     first, second = lines(places)
@@ -89,7 +90,7 @@ def test_a_plain_file_is_no_interpreter(places: Paths, tmp_path: Path) -> None:
 
 
 def test_hooks_of_another_instance_do_not_lead_here(places: Paths, tmp_path: Path) -> None:
-    install_in(places, None)
+    install_in(Settings(places), None)
     here = evolve(places, socket=tmp_path / "other.sock")
     assert why(here).endswith(
         f": {places.socket} is not this daemon's socket, {tmp_path}/other.sock;"
@@ -98,13 +99,13 @@ def test_hooks_of_another_instance_do_not_lead_here(places: Paths, tmp_path: Pat
 
 
 def test_another_name_of_the_same_socket_leads_here(places: Paths, tmp_path: Path) -> None:
-    install_in(places, None)
+    install_in(Settings(places), None)
     (tmp_path / "link").symlink_to(places.socket.parent)
     assert unreachable(evolve(places, socket=tmp_path / "link" / places.socket.name)) is None
 
 
 def test_one_hook_that_leads_here_is_enough_to_be_reached(places: Paths) -> None:
-    install_in(places, None)
+    install_in(Settings(places), None)
     stale = Command(str(places.socket), "/nowhere/shim.py", "/nowhere/python3", 0.25).render()
     with config(places).open("a") as file:
         file.write(f'[[hooks]]\nevent = "Stop"\ncommand = """{stale}"""\ntimeout = 10\n')
@@ -123,7 +124,7 @@ def test_where_no_hook_is_ours_none_leads_here(places: Paths, old: bytes | None)
 
 
 def test_an_entry_that_drops_every_hook_is_why_none_leads_here(places: Paths) -> None:
-    install_in(places, None)
+    install_in(Settings(places), None)
     with config(places).open("a") as file:
         file.write("yolo = true\n")
     assert why(places).endswith("makes kimi drop every hook: a hook has no key 'yolo'")

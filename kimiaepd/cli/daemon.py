@@ -56,7 +56,7 @@ def _register(settings: Settings, *, kimi: Path | None, kimi_version: str | None
     from kimiaepd.cli import setup  # noqa: PLC0415 - `run` does without it
 
     installed = setup.which_kimi(settings.paths, kimi, kimi_version)
-    report = install_in(settings.paths, installed.version, dry_run=False)
+    report = install_in(settings, installed.version)
     click.echo(setup.install_summary(report, installed))
     setup.warn(report)
 

@@ -52,9 +52,9 @@ def install(
     home: Path | None, kimi: Path | None, kimi_version: str | None, *, dry_run: bool
 ) -> None:
     """Add the hooks, or bring them up to date; a second run changes nothing."""
-    paths = settings.load(os.environ, kimi_home=home).paths
-    installed = which_kimi(paths, kimi, kimi_version)
-    report = install_in(paths, installed.version, dry_run=dry_run)
+    loaded = settings.load(os.environ, kimi_home=home)
+    installed = which_kimi(loaded.paths, kimi, kimi_version)
+    report = install_in(loaded, installed.version, dry_run=dry_run)
     if dry_run:
         preview(report, "written")
     else:

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from attrs import frozen
 
 from kimiaepd.errors import ConfigError
+from kimiaepd.settings import GateSettings
 
 
 @frozen
@@ -32,10 +33,18 @@ class Budget:
         seconds: the shim's own deadline, from the end of its input to the daemon's whole reply.
         timeout: what the CLI is told, in seconds; it kills the hook after this. A whole number from
             1 to 600, or the CLI drops every hook.
+
+    Raises:
+        ValueError: the CLI would kill the hook before the shim gave up.
     """
 
     seconds: float
     timeout: int
+
+    def __attrs_post_init__(self) -> None:
+        """Hold the order that makes every hook end by itself."""
+        if not 0 < self.seconds < self.timeout:
+            raise ValueError(f"a shim of {self.seconds:g} s under a timeout of {self.timeout} s")
 
 
 OBSERVED = Budget(seconds=0.25, timeout=10)
@@ -44,6 +53,24 @@ shim waits at most 5 s for its input to end, then 0.25 s for the daemon, and the
 interpreter that starts on a busy machine. Small, so that a CLI with a wedged shim goes on."""
 
 NO_EXCEPTIONS: Mapping[str, Budget] = MappingProxyType({})
+
+HELD_TIMEOUT = 60
+"""What the CLI is told for a call that may be held, in seconds."""
+
+AFTER_HOLD_SECONDS = 3
+"""How much longer than the hold the shim waits: for the answer of a daemon that is busy."""
+
+
+def budgets(gate: GateSettings) -> Mapping[str, Budget]:
+    """The events that get another budget than `OBSERVED`: PreToolUse, where calls can be held.
+
+    The hold ends before the shim gives up, and the shim before the CLI kills it; `settings.py`
+    takes no hold that is too long for this.
+    """
+    if not gate.enabled:
+        return NO_EXCEPTIONS
+    seconds = gate.hold_ms / 1000 + AFTER_HOLD_SECONDS
+    return {"PreToolUse": Budget(seconds=seconds, timeout=HELD_TIMEOUT)}
 
 
 @frozen
@@ -93,7 +120,7 @@ def entries(
     shim: str,
     python: str,
     events: tuple[str, ...],
-    budgets: Mapping[str, Budget] = NO_EXCEPTIONS,
+    exceptions: Mapping[str, Budget] = NO_EXCEPTIONS,
 ) -> tuple[Entry, ...]:
     """What to register: one entry an event.
 
@@ -102,7 +129,7 @@ def entries(
         shim: the installed copy of `shim.py`.
         python: the interpreter that runs it.
         events: which events.
-        budgets: the events that get another budget than `OBSERVED`.
+        exceptions: the events that get another budget than `OBSERVED`.
 
     Raises:
         ConfigError: a path is relative, or not UTF-8, and so cannot stand in a config file.
@@ -111,7 +138,7 @@ def entries(
         _check(path)
     made = []
     for event in events:
-        budget = budgets.get(event, OBSERVED)
+        budget = exceptions.get(event, OBSERVED)
         command = Command(socket=socket, shim=shim, python=python, seconds=budget.seconds)
         made.append(Entry(event, command.render(), budget.timeout))
     return tuple(made)

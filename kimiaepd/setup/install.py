@@ -24,8 +24,9 @@ from attrs import evolve, frozen
 
 from kimiaepd.errors import ConfigError
 from kimiaepd.paths import Paths
+from kimiaepd.settings import Settings
 from kimiaepd.setup import config_file, installed_shim
-from kimiaepd.setup.command import NO_EXCEPTIONS, Budget, entries
+from kimiaepd.setup.command import NO_EXCEPTIONS, Budget, budgets, entries
 from kimiaepd.setup.config_edit import Action, Plan, plan_install, plan_uninstall
 from kimiaepd.setup.config_text import ConfigText, EditRefusedError, read
 from kimiaepd.setup.events import OLDEST_TRIED, Version, known_to
@@ -80,8 +81,8 @@ class Report:
         )
 
 
-def install_in(paths: Paths, version: Version | None, *, dry_run: bool = False) -> Report:
-    """Register every event that a release knows, with this interpreter, where `paths` says.
+def install_in(settings: Settings, version: Version | None, *, dry_run: bool = False) -> Report:
+    """Register every event that a release knows, with this interpreter, as the settings say.
 
     Raises:
         ConfigError: see `install`; or the release is too old, or the interpreter cannot run hooks.
@@ -92,6 +93,7 @@ def install_in(paths: Paths, version: Version | None, *, dry_run: bool = False) 
             f"kimi {version} is older than {OLDEST_TRIED}, and which hooks it has is not known;"
             " update kimi, or say with --kimi-version which release it is"
         )
+    paths = settings.paths
     return install(
         paths.kimi_home / CONFIG_NAME,
         socket=paths.socket,
@@ -99,6 +101,7 @@ def install_in(paths: Paths, version: Version | None, *, dry_run: bool = False) 
         interpreter=running_interpreter(),
         events=events,
         version=version,
+        exceptions=budgets(settings.gate),
         dry_run=dry_run,
     )
 
@@ -111,7 +114,7 @@ def install(
     interpreter: Path,
     events: tuple[str, ...],
     version: Version | None = None,
-    budgets: Mapping[str, Budget] = NO_EXCEPTIONS,
+    exceptions: Mapping[str, Budget] = NO_EXCEPTIONS,
     program: bytes | None = None,
     now: dt.datetime | None = None,
     dry_run: bool = False,
@@ -125,7 +128,7 @@ def install(
         interpreter: what runs it.
         events: which events; all of them known to `version`.
         version: the installed release; None where nobody could say.
-        budgets: events that get another budget than `command.OBSERVED`.
+        exceptions: events that get another budget than `command.OBSERVED`.
         program: the hook program's bytes; this version's own by default.
         now: the time for the backup's name, in UTC.
         dry_run: plan and report; write nothing.
@@ -134,7 +137,11 @@ def install(
         ConfigError: the file cannot be edited safely; the line names it, the reason, the remedy.
     """
     wanted = entries(
-        socket=str(socket), shim=str(shim), python=str(interpreter), events=events, budgets=budgets
+        socket=str(socket),
+        shim=str(shim),
+        python=str(interpreter),
+        events=events,
+        exceptions=exceptions,
     )
     program = installed_shim.source() if program is None else program
 
