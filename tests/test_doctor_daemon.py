@@ -141,8 +141,8 @@ async def test_a_stopped_daemon_is_a_wedged_one_with_its_pid(
     assert await see(live) == [
         (
             f"finding daemon: pid {pid} holds the daemon's lock and does not answer within 2 s: it"
-            f" hangs, is stopped, or is far too busy -> see what it wrote last; then run: kill {pid}"
-            f" (kill -9 {pid} if it stays), and start it again: kimiaepd run"
+            " hangs, is stopped, or is far too busy -> see what it wrote last; then run:"
+            f" kill {pid} (kill -9 {pid} if it stays), and start it again: kimiaepd run"
         )
     ]
 
@@ -188,8 +188,8 @@ async def test_a_stranger_that_listens_there_is_called_one(
     async with listener(place, reply):
         assert await see(live) == [
             (
-                f"finding daemon: what listens at {place} is not kimiaepd: it gives no answer of ours,"
-                " and nobody holds the daemon's lock -> stop that program, or set socket to another"
+                f"finding daemon: what listens at {place} is not kimiaepd: it gives no answer of"
+                " ours, and nobody holds the daemon's lock -> stop that program, or set socket to another"
                 " path"
             )
         ]
@@ -236,8 +236,8 @@ async def test_anything_but_a_socket_is_named(
     make(place)
     assert await see(live) == [
         (
-            f"finding socket: {place} is {kind} and not a socket; no daemon can listen there -> move it"
-            " away, or set socket to another path"
+            f"finding socket: {place} is {kind} and not a socket; no daemon can listen there ->"
+            " move it away, or set socket to another path"
         ),
         f"finding daemon: no daemon is running: hooks do nothing until one does -> {START}",
     ]
@@ -251,8 +251,8 @@ async def test_a_socket_that_others_can_use_is_a_finding(live: Live) -> None:
     live.where.socket.chmod(0o666)
     assert await see(live) == [
         (
-            f"finding socket: {live.where.socket} has mode 0666, and must have 0600 -> run: chmod 600"
-            f" {live.where.socket}"
+            f"finding socket: {live.where.socket} has mode 0666, and must have 0600 -> run:"
+            f" chmod 600 {live.where.socket}"
         )
     ]
 
@@ -263,8 +263,8 @@ async def test_a_socket_of_another_user_is_a_finding(live: Live) -> None:
     os.chown(live.where.socket, 12345, -1)
     assert await see(live) == [
         (
-            f"finding socket: {live.where.socket} belongs to uid 12345, and this is uid 0 -> set socket"
-            " to a path in a directory of your own"
+            f"finding socket: {live.where.socket} belongs to uid 12345, and this is uid 0 -> set"
+            " socket to a path in a directory of your own"
         )
     ]
 
@@ -274,8 +274,8 @@ async def test_a_state_directory_that_others_can_write_to_is_a_finding(live: Liv
     live.where.state_dir.chmod(0o777)
     assert await see(live) == [
         (
-            f"finding state directory: {live.where.state_dir} can be written by others (mode 0777) ->"
-            f" run: chmod 700 {live.where.state_dir}"
+            f"finding state directory: {live.where.state_dir} can be written by others (mode 0777)"
+            f" -> run: chmod 700 {live.where.state_dir}"
         )
     ]
 
