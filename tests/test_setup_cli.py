@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -321,6 +322,69 @@ def test_warnings_go_to_stderr_and_refusals_are_one_line(person: Person) -> None
     assert result.stderr.startswith(
         f"warning: {person.config}: line 1: the file begins with a byte"
     )
-    person.config.write_text("hooks = []\n")
-    with pytest.raises(ConfigError, match=r"config\.toml:1: `hooks` is an empty inline array"):
+    person.config.write_text("hooks = 5\n")
+    with pytest.raises(ConfigError, match=r"config\.toml:1: `hooks` is no array of tables"):
         person.types("install")
+
+
+# --- for programs -----------------------------------------------------------------------------
+
+
+def told(person: Person, *words: str) -> dict[str, Any]:
+    result = person.types(*words, "--json")
+    assert result.stdout.count("\n") == 1
+    found = json.loads(result.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_install_tells_programs_what_it_did(person: Person) -> None:
+    found = told(person, "install")
+    events = found.pop("events")
+    assert len(events) == 20
+    assert "PreToolUse" in events
+    assert found == {
+        "config": str(person.config),
+        "action": "added",
+        "changed": True,
+        "backup": None,
+        "shim": {"path": str(person.shim), "action": "added", "kept": None},
+        "warnings": [],
+        "dry_run": False,
+        "kimi": {"version": "2.1.0", "told_by": f"{person.home}/bin/kimi", "others": []},
+    }
+    again = told(person, "install")
+    assert (again["action"], again["changed"], len(again["events"])) == ("unchanged", False, 20)
+    older = told(person, "install", "--kimi-version", "0.28.0")
+    assert (older["action"], len(older["events"])) == ("refreshed", 16)
+    assert older["kimi"] == {"version": "0.28.0", "told_by": "--kimi-version", "others": []}
+    assert Path(older["backup"]).is_file()
+
+
+def test_a_dry_run_tells_programs_the_diff_too(person: Person) -> None:
+    found = told(person, "install", "--dry-run")
+    assert found["dry_run"] is True
+    assert found["action"] == "added"
+    assert found["diff"].startswith("--- /dev/null\n+++ ")
+    assert not person.config.exists()
+    person.types("install")
+    assert told(person, "install", "--dry-run")["diff"] == ""
+
+
+def test_uninstall_tells_programs_what_it_did(person: Person) -> None:
+    person.types("install")
+    found = told(person, "uninstall")
+    assert (found["action"], found["changed"], found["events"]) == ("removed", True, [])
+    assert found["shim"] == {"path": str(person.shim), "action": "removed", "kept": None}
+    assert "kimi" not in found
+    again = told(person, "uninstall")
+    assert (again["action"], again["changed"]) == ("unchanged", False)
+    assert again["shim"]["action"] == "unchanged"
+
+
+def test_a_warning_is_in_the_object_and_not_on_stderr(person: Person) -> None:
+    person.config.parent.mkdir()
+    person.config.write_bytes(b"\xef\xbb\xbfa = 1\n")
+    result = person.types("install", "--json")
+    assert result.stderr == ""
+    assert "byte-order mark" in json.loads(result.stdout)["warnings"][0]

@@ -16,10 +16,11 @@ from attrs import evolve, frozen
 from kimiaepd import paths
 from kimiaepd.errors import ConfigError
 from kimiaepd.settings import GateSettings, HoldMs, Settings
-from kimiaepd.setup.command import Budget
+from kimiaepd.setup.command import Budget, entries
 from kimiaepd.setup.config_edit import Action
 from kimiaepd.setup.events import Version, known_to
-from kimiaepd.setup.install import Report, inspect, install, install_in, uninstall
+from kimiaepd.setup.install import inspect, install, install_in, intended, uninstall
+from kimiaepd.setup.report import Report
 
 NEW = Version(2, 1, 0)
 MINE = b'# mine\ndefault_model = "mock"\n'
@@ -55,14 +56,17 @@ class Place:
     ) -> Report:
         return install(
             self.config,
-            socket=self.socket,
+            entries(
+                socket=str(self.socket),
+                shim=str(shim or self.shim),
+                python=sys.executable,
+                events=known_to(version),
+                exceptions=exceptions or {},
+            ),
             shim=shim or self.shim,
-            interpreter=Path(sys.executable),
-            events=known_to(version),
             version=version,
             program=program,
             dry_run=dry_run,
-            exceptions=exceptions or {},
             now=now,
         )
 
@@ -196,7 +200,16 @@ def test_a_misspelt_home_is_an_error_and_nothing_is_made(tmp_path: Path) -> None
     elsewhere = tmp_path / "shim.py"
     with pytest.raises(ConfigError, match=r"kimi home: .*No such file.*--home"):
         place.install(shim=elsewhere)
-    assert not place.root.exists()
+    assert everything(tmp_path) == {}
+
+
+def test_a_home_that_was_made_for_nothing_goes_again(place: Place) -> None:
+    place.config.unlink()
+    place.config.parent.rmdir()
+    (place.root / "it's data").write_text("in the way")
+    with pytest.raises(ConfigError, match=r"shim\.py: the hook program cannot be installed"):
+        place.install()
+    assert not place.config.parent.exists()
 
 
 def test_another_config_keeps_the_shim_only_while_it_names_this_one(place: Place) -> None:
@@ -205,7 +218,7 @@ def test_another_config_keeps_the_shim_only_while_it_names_this_one(place: Place
     other.write_bytes(place.config.read_bytes())
     place.install()
     report = uninstall(place.config, shim=place.shim, others=[other, place.root / "none.toml"])
-    assert (report.shim_changed, report.shim_kept) == (True, None)
+    assert (report.shim_action, report.shim_kept) == (Action.REMOVED, None)
     place.install()
     other.write_bytes(place.config.read_bytes())
     report = uninstall(place.config, shim=place.shim, others=[other])
@@ -227,8 +240,8 @@ def test_uninstalling_where_nothing_is_does_nothing(tmp_path: Path) -> None:
     [
         (b"a = 1\nb =\n", r"config\.toml:2: not TOML: .*; kimi itself cannot read it"),
         (
-            b"a = 1\nhooks = []\n",
-            r"config\.toml:2: `hooks` is an empty inline array.*; delete line 2, .*: kimiaepd run$",
+            b"a = 1\nhooks = 5\n",
+            r"config\.toml:2: `hooks` is no array of tables.*; delete ",
         ),
         (
             b"[[hooks]]\nevent='X'\ncommand='y'\n",
@@ -350,5 +363,6 @@ def test_everything_comes_from_the_paths(tmp_path: Path) -> None:
     text = inspect(report.config)
     assert text
     assert {hook.ours and hook.ours.socket for hook in text.hooks} == {str(places.socket)}
+    assert tuple(hook.entry() for hook in text.hooks) == intended(Settings(places), None)
     uninstall(report.config, shim=places.installed_shim)
     assert everything(tmp_path).pop(".kimi-code/config.toml") == b""

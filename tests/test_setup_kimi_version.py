@@ -44,7 +44,19 @@ def test_the_first_on_path_is_asked_before_the_usual_places(home: Path, tmp_path
     first = program(tmp_path / "first/kimi", "echo 0.28.1")
     program(tmp_path / "second/kimi", "echo 0.42.0")
     answer = found(home, tmp_path / "none", first.parent, tmp_path / "second")
-    assert answer == Installed(Version(0, 28, 1), str(first))
+    assert (answer.version, answer.told_by) == (Version(0, 28, 1), str(first))
+
+
+def test_further_ones_are_named_and_not_asked(home: Path, tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    native = program(home / ".kimi-code/bin/kimi", f"echo x > '{asked}'")
+    first = program(tmp_path / "first/kimi", "echo 0.28.1")
+    second = program(tmp_path / "second/kimi", f"echo x > '{asked}'")
+    (tmp_path / "third").mkdir()
+    (tmp_path / "third/kimi").symlink_to(first)
+    answer = found(home, first.parent, second.parent, tmp_path / "third")
+    assert answer == Installed(Version(0, 28, 1), str(first), (second, native))
+    assert not asked.exists()
 
 
 @pytest.mark.parametrize(
@@ -178,6 +190,7 @@ def test_without_a_home_the_system_places_are_left() -> None:
     assert places == [
         Path("/k/bin/kimi"),
         Path("/opt/homebrew/bin/kimi"),
+        Path("/home/linuxbrew/.linuxbrew/bin/kimi"),
         Path("/usr/local/bin/kimi"),
         Path("/usr/bin/kimi"),
     ]

@@ -1,4 +1,10 @@
-"""`kimiaepd setup`: register the hooks with Kimi Code, take them away, show what is there."""
+"""`kimiaepd setup`: register the hooks with Kimi Code, take them away, show what is there.
+
+With `--json` each prints one object, whose names stay as they are. `install` and `uninstall`:
+`config`, `action`, `changed`, `events`, `backup`, `shim` with `path`, `action` and `kept`,
+`warnings`, `dry_run`, and with `--dry-run` also `diff`; an install besides `kimi` with `version`,
+`told_by` and `others`. A refusal is one line on stderr and an exit status, with `--json` too.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +18,16 @@ import click
 
 from kimiaepd import settings
 from kimiaepd.errors import EXIT_NO
+from kimiaepd.mapping.json_value import JSON
 from kimiaepd.paths import Paths, resolve
 from kimiaepd.setup import kimi_version
 from kimiaepd.setup.config_edit import Action
 from kimiaepd.setup.config_text import ConfigText, Hook
 from kimiaepd.setup.events import known_to
-from kimiaepd.setup.install import CONFIG_NAME, Report, inspect, install_in, leftovers
+from kimiaepd.setup.install import CONFIG_NAME, inspect, install_in, leftovers
 from kimiaepd.setup.install import uninstall as take_away
 from kimiaepd.setup.kimi_version import NONE_FOUND, Installed
+from kimiaepd.setup.report import Report
 from kimiaepd.setup.standing import INSTALL, causes, standing
 from kimiaepd.setup.vendor_schema import fault
 
@@ -32,6 +40,7 @@ home_option = click.option(
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Print the change as a diff; write nothing."
 )
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 kimi_option = click.option("--kimi", type=_PROGRAM, help="The kimi to ask for its version.")
 kimi_version_option = click.option(
     "--kimi-version", metavar="X.Y.Z", help="The version of kimi; nobody is asked."
@@ -48,13 +57,22 @@ def setup() -> None:
 @kimi_option
 @kimi_version_option
 @dry_run_option
+@json_option
 def install(
-    home: Path | None, kimi: Path | None, kimi_version: str | None, *, dry_run: bool
+    home: Path | None,
+    kimi: Path | None,
+    kimi_version: str | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Add the hooks, or bring them up to date; a second run changes nothing."""
     loaded = settings.load(os.environ, kimi_home=home)
     installed = which_kimi(loaded.paths, kimi, kimi_version)
     report = install_in(loaded, installed.version, dry_run=dry_run)
+    if as_json:
+        print_json(report, dry_run=dry_run, kimi=_asked(installed))
+        return
     if dry_run:
         preview(report, "written")
     else:
@@ -65,7 +83,8 @@ def install(
 @setup.command()
 @home_option
 @dry_run_option
-def uninstall(home: Path | None, *, dry_run: bool) -> None:
+@json_option
+def uninstall(home: Path | None, *, dry_run: bool, as_json: bool) -> None:
     """Remove the hooks, and the hook program if no other home uses it; all else stays."""
     paths = settings.load(os.environ, kimi_home=home).paths
     report = take_away(
@@ -74,6 +93,9 @@ def uninstall(home: Path | None, *, dry_run: bool) -> None:
         others=_usual_configs(),
         dry_run=dry_run,
     )
+    if as_json:
+        print_json(report, dry_run=dry_run)
+        return
     if dry_run:
         preview(report, "removed")
         return
@@ -91,7 +113,7 @@ def uninstall(home: Path | None, *, dry_run: bool) -> None:
 
 @setup.command()
 @home_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def show(home: Path | None, *, as_json: bool) -> None:
     """Say which hooks are registered, by whom, on which line, and what is wrong with them.
 
@@ -153,12 +175,17 @@ def install_summary(report: Report, installed: Installed) -> str:
             f"no kimi found: {did} the {count} hooks that every release has;"
             " run this again once kimi is installed, for the rest"
         )
+    if installed.others:
+        lines.append(
+            f"not asked: {', '.join(map(str, installed.others))}; if you start one of those and it"
+            " is an older release, choose it with --kimi"
+        )
     if report.action is not Action.UNCHANGED:
         made = f"made {report.config} (there was none)"
         lines.append(f"the file before: {report.backup}" if report.backup else made)
         lines.append("they take effect with Kimi's next session, or after /reload")
     elif report.shim_changed:
-        did = "brought up to date" if report.shim_was_there else "put back"
+        did = "put back" if report.shim_action is Action.ADDED else "brought up to date"
         lines.append(f"hook program {did}: {report.shim}")
     return "\n".join(lines)
 
@@ -169,6 +196,20 @@ def _release(installed: Installed) -> str:
     if installed == NONE_FOUND:
         return ""
     return f" for kimi of unknown version ({installed.told_by}; only what every release knows)"
+
+
+def print_json(report: Report, *, dry_run: bool, **more: JSON) -> None:
+    """Print what was done as one JSON object; see the top of this file."""
+    found: dict[str, JSON] = {**report.as_json(), "dry_run": dry_run, **more}
+    if dry_run:
+        found["diff"] = report.diff()
+    click.echo(json.dumps(found))
+
+
+def _asked(installed: Installed) -> JSON:
+    version = str(installed.version) if installed.version else None
+    others: list[JSON] = [str(other) for other in installed.others]
+    return {"version": version, "told_by": installed.told_by, "others": others}
 
 
 def preview(report: Report, done: str) -> None:

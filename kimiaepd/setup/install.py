@@ -15,77 +15,54 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import difflib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from kimiaepd.errors import ConfigError
 from kimiaepd.paths import Paths
 from kimiaepd.settings import Settings
 from kimiaepd.setup import config_file, installed_shim
-from kimiaepd.setup.command import NO_EXCEPTIONS, Budget, budgets, entries
+from kimiaepd.setup.command import Entry, budgets, entries
 from kimiaepd.setup.config_edit import Action, Plan, plan_install, plan_uninstall
 from kimiaepd.setup.config_text import ConfigText, EditRefusedError, read
 from kimiaepd.setup.events import OLDEST_TRIED, Version, known_to
 from kimiaepd.setup.interpreter import running_interpreter
+from kimiaepd.setup.report import Report
 from kimiaepd.setup.standing import INSTALL, causes, same_file
 from kimiaepd.setup.vendor_schema import fault
 
 CONFIG_NAME = "config.toml"
 
 
-@frozen
-class Report:
-    """What an install or an uninstall did, or would do where it was only tried.
-
-    Attributes:
-        config: the vendor's file.
-        action: what was done to it.
-        old: its bytes before; None where there was no file.
-        new: its bytes after.
-        backup: the copy of the old ones, if one was made.
-        shim: where the installed hook program has its place.
-        shim_was_there: whether there was one before.
-        shim_changed: whether it was written or removed.
-        shim_kept: why an uninstall left it, for people.
-        warnings: what was left as it is, a line each.
-    """
-
-    config: Path
-    action: Action
-    old: bytes | None
-    new: bytes
-    shim: Path
-    shim_was_there: bool
-    backup: Path | None = None
-    shim_changed: bool = False
-    shim_kept: str | None = None
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def changed(self) -> bool:
-        """Whether anything on disk is other than before."""
-        return self.shim_changed or self.action is not Action.UNCHANGED
-
-    def diff(self) -> str:
-        """The change of the file as a unified diff; empty where there is none."""
-        old = (self.old or b"").decode("utf-8").splitlines(keepends=True)
-        new = self.new.decode("utf-8").splitlines(keepends=True)
-        before = "/dev/null" if self.old is None else str(self.config)
-        return "".join(
-            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-            for line in difflib.unified_diff(old, new, before, str(self.config))
-        )
-
-
 def install_in(settings: Settings, version: Version | None, *, dry_run: bool = False) -> Report:
     """Register every event that a release knows, with this interpreter, as the settings say.
 
     Raises:
-        ConfigError: see `install`; or the release is too old, or the interpreter cannot run hooks.
+        ConfigError: see `intended` and `install`.
+    """
+    paths = settings.paths
+    return install(
+        paths.kimi_home / CONFIG_NAME,
+        intended(settings, version),
+        shim=paths.installed_shim,
+        version=version,
+        dry_run=dry_run,
+    )
+
+
+def intended(settings: Settings, version: Version | None) -> tuple[Entry, ...]:
+    """What an install registers here and now; what is registered is current if it is this.
+
+    Args:
+        settings: where the daemon listens, where the shim is, how long a call may be held.
+        version: the installed release; None where nobody could say.
+
+    Raises:
+        ConfigError: the release is too old, this interpreter cannot run hooks, or a path cannot
+            stand in a config file.
     """
     events = known_to(version)
     if not events:
@@ -93,28 +70,21 @@ def install_in(settings: Settings, version: Version | None, *, dry_run: bool = F
             f"kimi {version} is older than {OLDEST_TRIED}, and which hooks it has is not known;"
             " update kimi, or say with --kimi-version which release it is"
         )
-    paths = settings.paths
-    return install(
-        paths.kimi_home / CONFIG_NAME,
-        socket=paths.socket,
-        shim=paths.installed_shim,
-        interpreter=running_interpreter(),
+    return entries(
+        socket=str(settings.paths.socket),
+        shim=str(settings.paths.installed_shim),
+        python=str(running_interpreter()),
         events=events,
-        version=version,
         exceptions=budgets(settings.gate),
-        dry_run=dry_run,
     )
 
 
 def install(
     config: Path,
+    wanted: tuple[Entry, ...],
     *,
-    socket: Path,
     shim: Path,
-    interpreter: Path,
-    events: tuple[str, ...],
     version: Version | None = None,
-    exceptions: Mapping[str, Budget] = NO_EXCEPTIONS,
     program: bytes | None = None,
     now: dt.datetime | None = None,
     dry_run: bool = False,
@@ -123,12 +93,9 @@ def install(
 
     Args:
         config: the vendor's config.toml; created, private, where it is missing.
-        socket: where the daemon listens.
-        shim: where the hook program is installed.
-        interpreter: what runs it.
-        events: which events; all of them known to `version`.
+        wanted: the hooks; all of their events are known to `version`.
+        shim: where the hook program that they name is installed.
         version: the installed release; None where nobody could say.
-        exceptions: events that get another budget than `command.OBSERVED`.
         program: the hook program's bytes; this version's own by default.
         now: the time for the backup's name, in UTC.
         dry_run: plan and report; write nothing.
@@ -136,27 +103,24 @@ def install(
     Raises:
         ConfigError: the file cannot be edited safely; the line names it, the reason, the remedy.
     """
-    wanted = entries(
-        socket=str(socket),
-        shim=str(shim),
-        python=str(interpreter),
-        events=events,
-        exceptions=exceptions,
-    )
     program = installed_shim.source() if program is None else program
+    events = tuple(entry.event for entry in wanted)
 
     def plan(old: bytes) -> Plan:
         return plan_install(old, wanted, version)
 
     preview = _preview(config, plan, shim)
     if dry_run:
-        return evolve(preview, shim_changed=not installed_shim.is_current(shim, program))
-    shim_changed = installed_shim.install(shim, program)
-    _make_home(config.parent)
+        is_current = installed_shim.is_current(shim, program)
+        did = Action.UNCHANGED if is_current else _put(was_there=os.path.lexists(shim))
+        return evolve(preview, shim_action=did, events=events)
+    was_there = os.path.lexists(shim)
+    with _home(config.parent):
+        is_new = installed_shim.install(shim, program)
     return evolve(
         _carry_out(config, plan, shim, now),
-        shim_changed=shim_changed,
-        shim_was_there=preview.shim_was_there,
+        shim_action=_put(was_there=was_there) if is_new else Action.UNCHANGED,
+        events=events,
     )
 
 
@@ -187,8 +151,8 @@ def uninstall(
     kept = _in_use(shim, [other for other in others if not same_file(str(other), str(config))])
     if kept:
         return evolve(report, shim_kept=kept)
-    changed = report.shim_was_there if dry_run else installed_shim.remove(shim)
-    return evolve(report, shim_changed=changed)
+    is_gone = os.path.lexists(shim) if dry_run else installed_shim.remove(shim)
+    return evolve(report, shim_action=Action.REMOVED if is_gone else Action.UNCHANGED)
 
 
 def leftovers(paths: Paths) -> list[str]:
@@ -258,15 +222,7 @@ def _preview(config: Path, plan: Callable[[bytes], Plan], shim: Path) -> Report:
     old = config_file.peek(config)
     with _refusals_in(config):
         planned = plan(old or b"")
-    return Report(
-        config,
-        planned.action,
-        old,
-        planned.new,
-        shim,
-        shim_was_there=os.path.lexists(shim),
-        warnings=planned.warnings,
-    )
+    return Report(config, planned.action, old, planned.new, shim, warnings=planned.warnings)
 
 
 def _carry_out(
@@ -287,19 +243,32 @@ def _carry_out(
         edited.old,
         edited.new,
         shim,
-        shim_was_there=os.path.lexists(shim),
         backup=edited.backup,
         warnings=last.warnings,
     )
 
 
-def _make_home(home: Path) -> None:
+def _put(*, was_there: bool) -> Action:
+    return Action.REFRESHED if was_there else Action.ADDED
+
+
+@contextlib.contextmanager
+def _home(home: Path) -> Iterator[None]:
+    """Kimi's home, made where it is missing; gone again where what comes next fails."""
+    is_ours = not os.path.lexists(home)
     try:
         home.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise ConfigError(
             f"{home}: Kimi's home cannot be made: {error.strerror}; give the right one with --home"
         ) from None
+    try:
+        yield
+    except BaseException:
+        if is_ours:
+            with contextlib.suppress(OSError):  # somebody else uses it already
+                home.rmdir()
+        raise
 
 
 @contextlib.contextmanager

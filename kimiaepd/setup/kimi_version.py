@@ -6,38 +6,45 @@ Rules:
 - An answer counts only where it is a bare version on a line of its own. The retired Python program
   of the same name says "kimi, version 1.30.0", and would be taken for a release with twenty events.
 - All the asking together takes at most ten seconds, and nothing that was started outlives it.
+- Others that are installed are named and not asked: each would cost two seconds more.
 - Not to find one is an answer (`version` is None); a `--kimi` that does not answer is an error.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from attrs import frozen
 
 from kimiaepd.errors import UsageError
 from kimiaepd.setup.events import Version
+from kimiaepd.setup.leashed import output
 
 ASK_SECONDS = 10.0
 """For all the asking together; one answer takes one to three seconds, most of it Node's start."""
 
 _BELOW_HOME = (
-    ".kimi-code/bin",  # the native installer
+    ".kimi-code/bin",  # the native installer; it only adds this to a login shell's PATH
     ".local/bin",
     ".npm-global/bin",
     ".volta/bin",
     ".bun/bin",
     ".yarn/bin",
     ".local/share/pnpm",
+    ".local/share/pnpm/bin",  # since pnpm 11
     "Library/pnpm",
+    "Library/pnpm/bin",
+    ".nix-profile/bin",  # the vendor has a flake
 )
-_SYSTEM = ("/opt/homebrew/bin", "/usr/local/bin", "/usr/bin")
+_SYSTEM = (
+    "/opt/homebrew/bin",
+    "/home/linuxbrew/.linuxbrew/bin",
+    "/usr/local/bin",
+    "/usr/bin",
+)
 
 
 @frozen
@@ -47,10 +54,12 @@ class Installed:
     Attributes:
         version: which; None where nobody could say.
         told_by: how that is known, for people: "/usr/bin/kimi", "--kimi-version".
+        others: further programs of that name, which may be other releases, or something else.
     """
 
     version: Version | None
     told_by: str
+    others: tuple[Path, ...] = ()
 
 
 NONE_FOUND = Installed(None, "no kimi found")
@@ -92,18 +101,27 @@ def find(environ: Mapping[str, str], kimi_home: Path, seconds: float = ASK_SECON
         seconds: for all the asking together.
     """
     until = time.monotonic() + seconds
-    asked: set[str] = set()
-    for kimi in candidates(environ, kimi_home):
-        real = os.path.realpath(kimi)
-        left = until - time.monotonic()
-        if real in asked or left <= 0 or not os.access(kimi, os.X_OK):
-            continue
-        asked.add(real)
+    asked: list[Path] = []
+    programs = list(_distinct(candidates(environ, kimi_home)))
+    for place, kimi in enumerate(programs):
+        if (left := until - time.monotonic()) <= 0:
+            break
         if version := ask(kimi, environ, left):
-            return Installed(version, str(kimi))
+            return Installed(version, str(kimi), tuple(programs[place + 1 :]))
+        asked.append(kimi)
     if asked:
-        return Installed(None, f"no answer to --version from {', '.join(sorted(asked))}")
+        return Installed(None, f"no answer to --version from {', '.join(map(str, asked))}")
     return NONE_FOUND
+
+
+def _distinct(places: Iterable[Path]) -> Iterator[Path]:
+    """Those that can be run, each program by its first name."""
+    seen: set[str] = set()
+    for place in places:
+        real = os.path.realpath(place)
+        if real not in seen and os.path.isfile(real) and os.access(real, os.X_OK):  # noqa: PTH113 - never raises
+            seen.add(real)
+            yield place
 
 
 def candidates(environ: Mapping[str, str], kimi_home: Path) -> Iterator[Path]:
@@ -124,29 +142,9 @@ def ask(kimi: Path, environ: Mapping[str, str], seconds: float) -> Version | Non
     """What one program says to `--version`; None where it is no Kimi Code CLI, or too slow."""
     # A program installed with npm starts `node`, which stands beside it where PATH lacks both.
     path = os.pathsep.join(filter(None, (environ.get("PATH"), str(kimi.parent))))
-    try:
-        process = subprocess.Popen(  # noqa: S603 - asking the installed program is the point
-            [kimi, "--version"],
-            env={**environ, "PATH": path, "KIMI_CODE_NO_AUTO_UPDATE": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    except OSError:
-        return None
-    with process:
-        try:
-            said_bytes, _ = process.communicate(timeout=max(seconds, 0))
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            if process.returncode is None:
-                # The whole group: a wrapper's child would hold the pipe, and outlive us.
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-    if process.returncode:
-        return None
+    said_bytes = output(
+        [kimi, "--version"], {**environ, "PATH": path, "KIMI_CODE_NO_AUTO_UPDATE": "1"}, seconds
+    )
     lines = said_bytes.decode("utf-8", "replace").split("\n")
     versions = (Version.parse(line.strip()) for line in lines)
     return next((version for version in versions if version), None)
