@@ -14,21 +14,16 @@ import trio
 
 from kimiaepd import log_lines
 from kimiaepd import settings as settings_room
+from kimiaepd.cli import setup
 from kimiaepd.nursery import run_daemon
 from kimiaepd.settings import Settings
 from kimiaepd.setup.install import CONFIG_NAME, install_in, unreachable
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-_HOME = click.option(
-    "--home",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Kimi's home, where its config.toml is. Default: $KIMI_CODE_HOME, else ~/.kimi-code.",
-)
-
 
 @click.command()
-@_HOME
+@setup.home_option
 @click.option("-v", "--verbose", is_flag=True, help="Log what the daemon does in more detail.")
 def run(home: Path | None, verbose: bool) -> None:
     """Run the daemon in the foreground, until Ctrl-C or SIGTERM.
@@ -40,9 +35,9 @@ def run(home: Path | None, verbose: bool) -> None:
 
 
 @click.command()
-@_HOME
-@click.option("--kimi", type=click.Path(path_type=Path), help="The kimi program to register for.")
-@click.option("--kimi-version", help="Its version, instead of asking it.")
+@setup.home_option
+@setup.kimi_option
+@setup.kimi_version_option
 @click.option("-v", "--verbose", is_flag=True, help="Log what the daemon does in more detail.")
 def up(home: Path | None, kimi: Path | None, kimi_version: str | None, verbose: bool) -> None:
     """Register the hooks with Kimi, then run the daemon in the foreground.
@@ -53,8 +48,6 @@ def up(home: Path | None, kimi: Path | None, kimi_version: str | None, verbose: 
 
 
 def _register(settings: Settings, *, kimi: Path | None, kimi_version: str | None) -> None:
-    from kimiaepd.cli import setup  # noqa: PLC0415 - `run` does without it
-
     installed = setup.which_kimi(settings.paths, kimi, kimi_version)
     report = install_in(settings, installed.version)
     click.echo(setup.install_summary(report, installed))
@@ -68,14 +61,15 @@ def _run(
     prepare: Callable[[Settings], None] = lambda _: None,
 ) -> None:
     log_lines.configure(verbose=verbose)
+    announce = partial(_announce, remedy=setup.remedy(home))
     load = partial(settings_room.load, os.environ, kimi_home=home)
-    trio.run(partial(run_daemon, load, os.environ, prepare=prepare, announce=_announce))
+    trio.run(partial(run_daemon, load, os.environ, prepare=prepare, announce=announce))
     log.info("kimiaepd stopped; hooks that are registered do nothing until it runs again")
 
 
-def _announce(settings: Settings) -> None:
+def _announce(settings: Settings, *, remedy: str) -> None:
     paths = settings.paths
-    if missing := unreachable(paths):
+    if missing := unreachable(paths, remedy=remedy):
         log.warning(missing)
     hooks = "no hooks yet" if missing else f"hooks in {paths.kimi_home / CONFIG_NAME}"
     line = f"kimiaepd ready: {hooks}, socket {paths.socket}, log {paths.log_dir}\n"

@@ -1,0 +1,85 @@
+"""`kimiaepd up`: it registers as `setup install` does, and leaves nothing running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from live import Live, scratch
+
+
+@pytest.fixture
+def live() -> Iterator[Live]:
+    with scratch() as made:
+        made.environ["PATH"] = f"{made.home}/bin:/usr/bin:/bin"
+        yield made
+
+
+def kimi(live: Live, script: str) -> Path:
+    program = live.home / "bin/kimi"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return program
+
+
+def test_up_registers_for_the_kimi_it_asked_and_names_others(live: Live) -> None:
+    program = kimi(live, "echo 2.1.0")
+    other = live.home / ".kimi-code/bin/kimi"
+    other.parent.mkdir(parents=True)
+    other.write_bytes(program.read_bytes())
+    other.chmod(0o755)
+    ready = live.start("up")
+    assert f"hooks in {live.where.kimi_home}/config.toml" in ready
+    assert live.stop() == 0
+    head, others = live.run("setup", "install").stdout.splitlines()
+    assert f"20 hooks for kimi 2.1.0 ({program}), as they were; nothing changed" in head
+    assert others.startswith(f"not asked: {other}; if you start one of those")
+
+
+@pytest.mark.parametrize("command", [("up",), ("setup", "install")])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_kimi_is_asked_leaves_no_kimi(
+    live: Live, command: tuple[str, ...], number: signal.Signals
+) -> None:
+    alive = live.home / "alive"
+    os.mkfifo(alive)
+    kimi(live, f"exec 9> '{alive}'; echo $$ >&9; /bin/sleep 600 & wait")
+    asker = subprocess.Popen(
+        [sys.executable, "-m", "kimiaepd", *command],
+        env=live.environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    with asker, alive.open("rb") as reader:
+        assert int(reader.readline()) > 0
+        asker.send_signal(number)
+        _, complaint = asker.communicate(timeout=20)
+        assert reader.read() == b""  # ends when the last that could write has gone
+    if number == signal.SIGINT:
+        assert (asker.returncode, complaint.strip()) == (130, b"kimiaepd: interrupted")
+    else:
+        assert (asker.returncode, complaint) == (-signal.SIGTERM, b"")
+    assert not (live.where.kimi_home / "config.toml").exists()
+    assert not live.where.socket.exists()
+
+
+@pytest.mark.parametrize("command", ["up", "setup install"])
+def test_a_kimi_that_is_not_there_is_a_usage_error(live: Live, command: str) -> None:
+    done = live.run(*command.split(), "--kimi", "/nowhere/kimi")
+    assert done.returncode == 64
+    (line,) = done.stderr.splitlines()
+    assert "Invalid value for '--kimi': File '/nowhere/kimi' does not exist; see: " in line
+    assert line.endswith(f"kimiaepd {command} --help")
+
+
+def test_a_run_in_another_home_says_how_to_register_there(live: Live) -> None:
+    (live.home / "other home").mkdir()
+    assert "no hooks yet" in live.start("run", "--home", str(live.home / "other home"))
+    live.stop()
+    complaint = (live.home / "stderr").read_text()
+    assert f"run: kimiaepd setup install --home '{live.home}/other home'" in complaint
