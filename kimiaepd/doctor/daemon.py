@@ -22,6 +22,7 @@ from attrs import frozen
 
 from kimiaepd.doctor.check import Check, Patient, finding, ok
 from kimiaepd.doctor.complaints import complaints
+from kimiaepd.doctor.places import can_write, existing
 from kimiaepd.doctor.processes import lock_holder
 from kimiaepd.doctor.told import told
 from kimiaepd.errors import ConfigError
@@ -75,9 +76,8 @@ async def examine(patient: Patient) -> Seen:
 
 
 def _state_directory(directory: Path) -> Check:
-    if not os.path.lexists(directory):
-        parent = next(parent for parent in directory.parents if os.path.lexists(parent))
-        if not _can_write(parent):
+    if (parent := existing(directory)) != directory:
+        if not can_write(parent):
             return finding(
                 STATE,
                 f"{directory} is not there and cannot be made: {parent} cannot be written to",
@@ -88,17 +88,13 @@ def _state_directory(directory: Path) -> Check:
         check_private(directory)
     except ConfigError as error:
         return told(STATE, error, remedy="set state_dir to a directory of your own")
-    if not _can_write(directory):
+    if not can_write(directory):
         return finding(
             STATE,
             f"{directory} cannot be written to (mode {_mode(directory):04o}, or a read-only disk)",
             f"run: chmod 700 {shlex.quote(str(directory))}",
         )
     return ok(STATE, f"{directory} is ours alone (mode {_mode(directory):04o})")
-
-
-def _can_write(directory: Path) -> bool:
-    return directory.is_dir() and os.access(directory, os.W_OK | os.X_OK)
 
 
 def _mode(path: Path) -> int:
