@@ -59,7 +59,7 @@ def peek(path: Path) -> bytes | None:
     Raises:
         ConfigError: it cannot be read, or is no file.
     """
-    with _explained(path):
+    with _explained(path, "cannot be read", "make it a file that you can read"):
         state = _State.of(path)
         return state.data if state else None
 
@@ -133,13 +133,13 @@ class _State:
 
 
 @contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explained(
+    path: Path, what: str = "cannot be edited", remedy: str = "nothing was changed"
+) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigError(
-            f"{path}: cannot be edited: {error.strerror or error}; nothing was changed"
-        ) from None
+        raise ConfigError(f"{path}: {what}: {error.strerror or error}; {remedy}") from None
 
 
 @contextlib.contextmanager
