@@ -6,8 +6,9 @@ Rules:
   uses none up; nobody is accepted before the sessions are there. What fails ends the start with
   one line, and leaves no socket and nothing half written.
 - Two nurseries, named by lifetime. `keeper_nursery` holds what must outlive every hook: the log's
-  syncer, the observer's clock, the signals. `server_nursery`, inside it, holds the hook server:
-  when it has let the last hook go, what still waits is decided, and only then the keeper ends.
+  syncer, the observer's clock, the signals. `server_nursery`, inside it, holds the hook server
+  and the watchdog that asks it: when it has let the last hook go, what still waits is decided, and
+  only then the keeper ends.
 - SIGTERM or SIGINT stops within one deadline; a second one stops now. SIGHUP opens the logs again
   and reads the settings again; where it says that our terminal was closed, it stops.
 - A part that can fail by itself gets a supervisor of its own here; the hook server has none: if it
@@ -27,7 +28,7 @@ import structlog
 import trio
 from attrs import asdict, define, evolve
 
-from kimiaepd import __version__, service_notify
+from kimiaepd import __version__, service_notify, watchdog
 from kimiaepd.emitter import Emitter, clean_host
 from kimiaepd.errors import UserError
 from kimiaepd.hook_socket import activation, endpoint
@@ -175,6 +176,8 @@ async def _serve_until_stopped(
         connections=hooks.connections,
         stop_seconds=float(stop_seconds),
     )
+    if pace := watchdog.pace(daemon.environ):
+        limits = evolve(limits, check_seconds=min(limits.check_seconds, pace.look))
     stopping = trio.Event()
     async with trio.open_nursery() as keeper_nursery:
         book = daemon.observer.book
@@ -188,6 +191,10 @@ async def _serve_until_stopped(
                 await server_nursery.start(
                     partial(serve, listening, daemon, limits, stopping=stopping)
                 )
+                if pace:
+                    await server_nursery.start(
+                        watchdog.run, pace, daemon.environ, listening.path, stopping
+                    )
                 announce()
                 notify(daemon.environ, service_notify.READY)
         finally:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 READY = b"READY=1"
 STOPPING = b"STOPPING=1"
 RELOADING = b"RELOADING=1"
+WATCHDOG = b"WATCHDOG=1"
 
 
 def notify(environ: Mapping[str, str], word: bytes) -> None:
