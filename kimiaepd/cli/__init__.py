@@ -30,6 +30,7 @@ _COMMANDS = {
     "status": ("talk", "status"),
     "ping": ("talk", "ping"),
     "setup": ("setup", "setup"),
+    "doctor": ("doctor", "doctor"),
     "validate": ("validate", "validate"),
 }
 

@@ -1,0 +1,75 @@
+"""Which home of Kimi's is looked at, why that one, and whether it is there.
+
+`~/.kimi` belongs to another program, the retired kimi-cli, which people still have beside the new
+one. It is named where somebody may have taken it for Kimi Code's; nothing is changed in it.
+"""
+
+from __future__ import annotations
+
+import shlex
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from kimiaepd.doctor.check import Check, Level, Patient, finding, ok, warning
+from kimiaepd.errors import ConfigError
+from kimiaepd.setup.install import CONFIG_NAME, inspect
+from kimiaepd.setup.standing import same_file
+
+NAME = "kimi home"
+
+_ANOTHER = "name the right one with --home, or in KIMI_CODE_HOME"
+_RETIRED = "belongs to another program, the retired kimi-cli"
+
+
+def examine(patient: Patient) -> tuple[Check, ...]:
+    """Look at Kimi's home; a finding where there is none to look into."""
+    home = patient.settings.paths.kimi_home
+    which = f"{home} ({patient.home_by})"
+    retired = Path(patient.environ.get("HOME") or "/", ".kimi")
+    try:
+        is_directory = stat.S_ISDIR(home.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return (_missing(patient, which, retired),)
+    except OSError as error:
+        why = error.strerror or error
+        return (finding(NAME, f"{which} cannot be looked at: {why}", _ANOTHER),)
+    if not is_directory:
+        return (finding(NAME, f"{which} is no directory", "move that file away"),)
+    doubts = tuple(_doubts(home, retired))
+    return doubts or (ok(NAME, which),)
+
+
+def is_there(checks: tuple[Check, ...]) -> bool:
+    """Whether there is a home to look into, by what `examine` found."""
+    return all(check.level is not Level.FINDING for check in checks)
+
+
+def _missing(patient: Patient, which: str, retired: Path) -> Check:
+    home = patient.settings.paths.kimi_home
+    other = f"; {retired} is there, but {_RETIRED}" if retired.is_dir() else ""
+    remedy = f"run: {patient.setup_command}" if home.parent.is_dir() else _ANOTHER
+    return finding(NAME, f"{which} does not exist{other}", remedy)
+
+
+def _doubts(home: Path, retired: Path) -> Iterator[Check]:
+    if same_file(str(retired), str(home)):
+        yield warning(
+            NAME,
+            f"{home} {_RETIRED}; Kimi Code reads it only where its KIMI_CODE_HOME says so",
+            "use Kimi Code's own home: ~/.kimi-code",
+        )
+    elif _has_ours(config := retired / CONFIG_NAME):
+        yield warning(
+            NAME,
+            f"{config} has hooks of ours too, but {_RETIRED}: Kimi Code reads {home}",
+            f"run: kimiaepd setup uninstall --home {shlex.quote(str(retired))}",
+        )
+
+
+def _has_ours(config: Path) -> bool:
+    try:
+        text = inspect(config)
+    except ConfigError:
+        return False  # it is nobody's business here what is wrong with it
+    return text is not None and any(hook.ours for hook in text.hooks)
