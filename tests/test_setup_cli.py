@@ -246,10 +246,42 @@ def test_show_tells_ours_from_others_with_their_lines(person: Person) -> None:
     assert (ours["line"], ours["by"], ours["timeout"]) == (8, "kimiaepd", 10)
     assert ours["socket"] == str(person.home / ".local/state/kimiaepd/hook.sock")
     assert len(found["hooks"]) == 21
+    assert (other["program"], ours["program"]) == ("say", str(person.shim))
     lines = person.types("show").stdout.splitlines()
     assert lines[0] == str(person.config)
-    assert lines[1].split() == ["3", "other", "Stop", "say", "done"]
-    assert lines[2].split()[:3] == ["8", "kimiaepd", "SessionStart"]
+    assert lines[1].split() == ["3", "other", "Stop", "say"]
+    assert lines[2].split() == ["8", "kimiaepd", "SessionStart"]
+    assert lines[-1] == f"hooks of kimiaepd lead to {ours['socket']}"
+
+
+def test_show_keeps_to_eighty_columns_and_to_one_line_a_hook(person: Person) -> None:
+    person.config.parent.mkdir()
+    deep = "/".join(["a rather long directory"] * 8)
+    person.config.write_text(
+        f"[[hooks]]\nevent = 'AnEventWithAVeryLongNameIndeed'\ncommand = '\"/{deep}/hook.sh\" x'\n"
+        '[[hooks]]\nevent = "Stop\\n\\u001b[2J"\ncommand = "\'/a\\nb\'"\n'
+        "[[hooks]]\nevent = 5\n"
+    )
+    _, first, second, third, *_ = person.types("show").stdout.splitlines()
+    assert len(first) == 80
+    assert first.split()[2].endswith("LongNameIndeed")
+    assert first.endswith("directory/hook.sh")
+    assert second.split() == ["4", "other", r"'Stop\n\x1b[2J'", r"'/a\nb'"]
+    assert third.split() == ["7", "other", "5", "?"]
+
+
+def test_show_holds_the_hooks_against_a_release_that_is_said(person: Person) -> None:
+    person.types("install")
+    assert person.types("show", "--kimi-version", "2.1.0").exit_code == 0
+    result = person.types("show", "--kimi-version", "0.28.0")
+    assert result.exit_code == 1
+    assert "drop every hook: kimi 0.28.0 knows no event 'SessionHeartbeat'" in result.stdout
+    found = json.loads(person.types("show", "--kimi-version", "0.28.0", "--json").stdout)["hooks"]
+    assert [hook["event"] for hook in found if hook["fault"]] == [
+        "SessionHeartbeat", "UserPromptQueued", "TurnStarted", "TaskStarted",
+    ]  # fmt: skip
+    with pytest.raises(UsageError):
+        person.types("show", "--kimi-version", "newest")
 
 
 def test_show_names_the_hook_that_turns_all_off_also_in_an_inline_array(person: Person) -> None:
@@ -260,6 +292,12 @@ def test_show_names_the_hook_that_turns_all_off_also_in_an_inline_array(person: 
     shown = person.types("show")
     assert "kimi drop every hook: a hook has no key 'yolo'" in shown.stdout
     assert shown.exit_code == 1
+    person.config.write_text("[[hooks]]\nevent='Stop'\ncommand='x'\nby='kimiaepd'\nfault=''\n")
+    (hook,) = json.loads(person.types("show", "--json").stdout)["hooks"]
+    assert (hook["by"], hook["fault"]) == ("other", "a hook has no key 'by'")
+    person.config.write_text(
+        "a = 1\nhooks = [{event = 'Stop', command = 'x', yolo = 1979-05-27}]\n"
+    )
     (hook,) = json.loads(person.types("show", "--json").stdout)["hooks"]
     assert (hook["line"], hook["by"]) == (2, "other")
 
@@ -376,6 +414,7 @@ def test_uninstall_tells_programs_what_it_did(person: Person) -> None:
     found = told(person, "uninstall")
     assert (found["action"], found["changed"], found["events"]) == ("removed", True, [])
     assert found["shim"] == {"path": str(person.shim), "action": "removed", "kept": None}
+    assert found["left"] == ["1 backup beside config.toml"]
     assert "kimi" not in found
     again = told(person, "uninstall")
     assert (again["action"], again["changed"]) == ("unchanged", False)

@@ -1,9 +1,11 @@
 """`kimiaepd setup`: register the hooks with Kimi Code, take them away, show what is there.
 
-With `--json` each prints one object, whose names stay as they are. `install` and `uninstall`:
-`config`, `action`, `changed`, `events`, `backup`, `shim` with `path`, `action` and `kept`,
-`warnings`, `dry_run`, and with `--dry-run` also `diff`; an install besides `kimi` with `version`,
-`told_by` and `others`. A refusal is one line on stderr and an exit status, with `--json` too.
+With `--json` each prints one object, whose names stay as they are:
+- `install` and `uninstall`: `config`, `action`, `changed`, `events`, `backup`, `shim` with `path`,
+  `action` and `kept`, `warnings`, `dry_run`, and with `--dry-run` also `diff`. An install has `kimi`
+  besides, with `version`, `told_by` and `others`; an uninstall `left`, what of ours stays on disk.
+- `show`: `config`, `exists`, and `hooks` as in `setup/listing.py`.
+A refusal is one line on stderr and an exit status, with `--json` too.
 """
 
 from __future__ import annotations
@@ -20,15 +22,14 @@ from kimiaepd import settings
 from kimiaepd.errors import EXIT_NO
 from kimiaepd.mapping.json_value import JSON
 from kimiaepd.paths import Paths, resolve
-from kimiaepd.setup import kimi_version
 from kimiaepd.setup.config_edit import Action
-from kimiaepd.setup.config_text import ConfigText, Hook
 from kimiaepd.setup.events import known_to
 from kimiaepd.setup.install import CONFIG_NAME, inspect, install_in, leftovers
 from kimiaepd.setup.install import uninstall as take_away
-from kimiaepd.setup.kimi_version import NONE_FOUND, Installed
+from kimiaepd.setup.kimi_version import NONE_FOUND, Installed, at, find, said
+from kimiaepd.setup.listing import listing, row, sockets
 from kimiaepd.setup.report import Report
-from kimiaepd.setup.standing import INSTALL, causes, standing
+from kimiaepd.setup.standing import INSTALL, standing
 from kimiaepd.setup.vendor_schema import fault
 
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
@@ -94,7 +95,7 @@ def uninstall(home: Path | None, *, dry_run: bool, as_json: bool) -> None:
         dry_run=dry_run,
     )
     if as_json:
-        print_json(report, dry_run=dry_run)
+        print_json(report, dry_run=dry_run, left=[*leftovers(paths)])
         return
     if dry_run:
         preview(report, "removed")
@@ -113,16 +114,18 @@ def uninstall(home: Path | None, *, dry_run: bool, as_json: bool) -> None:
 
 @setup.command()
 @home_option
+@kimi_version_option
 @json_option
-def show(home: Path | None, *, as_json: bool) -> None:
+def show(home: Path | None, kimi_version: str | None, *, as_json: bool) -> None:
     """Say which hooks are registered, by whom, on which line, and what is wrong with them.
 
     Exit status 0: nothing is wrong, though no daemon may be running; 1: something is.
     """
+    version = None if kimi_version is None else said(kimi_version).version
     paths = settings.load(os.environ, kimi_home=home).paths
     config = paths.kimi_home / CONFIG_NAME
     text = inspect(config)
-    hooks = [] if text is None else listing(text, paths)
+    hooks = [] if text is None else listing(text, paths, version)
     if as_json:
         found = {"config": str(config), "exists": text is not None, "hooks": hooks}
         click.echo(json.dumps(found, default=str))
@@ -131,10 +134,11 @@ def show(home: Path | None, *, as_json: bool) -> None:
     else:
         click.echo(str(config))
         for hook, parsed in zip(hooks, text.hooks, strict=True):
-            where = f"to {hook['socket']}" if "socket" in hook else hook.get("command", "?")
-            click.echo(f"{hook['line']:>6}  {hook['by']:<10}{hook.get('event', '?')!s:<20}{where}")
-            if silencing := fault(parsed.values, None):
+            click.echo(row(hook))
+            if silencing := fault(parsed.values, version):
                 click.echo(f"{'':8}this one makes kimi drop every hook: {silencing}")
+        for socket in sockets(hooks):
+            click.echo(f"hooks of kimiaepd lead to {socket}")
         for line in standing(text, paths, remedy=remedy(home)):
             click.echo(line)
     if any(hook["fault"] for hook in hooks):
@@ -156,10 +160,10 @@ def _usual_configs() -> list[Path]:
 def which_kimi(paths: Paths, kimi: Path | None, version: str | None) -> Installed:
     """The installed release: as said, as the given program says, or as found."""
     if version is not None:
-        return kimi_version.said(version)
+        return said(version)
     if kimi is not None:
-        return kimi_version.at(kimi.absolute(), os.environ)
-    return kimi_version.find(os.environ, paths.kimi_home)
+        return at(kimi.absolute(), os.environ)
+    return find(os.environ, paths.kimi_home)
 
 
 def install_summary(report: Report, installed: Installed) -> str:
@@ -221,25 +225,6 @@ def preview(report: Report, done: str) -> None:
         click.echo(f"hook program would be {done}: {report.shim}", err=True)
     elif report.shim_kept:
         click.echo(f"hook program would be kept: {report.shim_kept}", err=True)
-
-
-def listing(text: ConfigText, paths: Paths) -> list[dict[str, object]]:
-    """Each hook of the file as plain values, for a table or JSON."""
-    return [
-        {
-            "line": hook.line,
-            "by": "kimiaepd" if hook.ours else "other",
-            **hook.values,
-            **({"socket": hook.ours.socket} if hook.ours else {}),
-            "fault": fault(hook.values, None) or _idle(hook, paths),
-        }
-        for hook in text.hooks
-    ]
-
-
-def _idle(hook: Hook, paths: Paths) -> str | None:
-    found = causes(hook.ours, paths) if hook.ours else []
-    return f"it does nothing: {', '.join(found)}" if found else None
 
 
 def warn(report: Report) -> None:
