@@ -6,6 +6,7 @@ import tomllib
 
 import pytest
 
+from kimiaepd.setup import placeholder
 from kimiaepd.setup.block import CLOSE, OPEN
 from kimiaepd.setup.command import Entry, entries
 from kimiaepd.setup.config_edit import Action, plan_install, plan_uninstall
@@ -193,15 +194,80 @@ def test_a_changed_timeout_is_put_right() -> None:
         assert installed(text) == installed(b"")
 
 
+# --- a placeholder ----------------------------------------------------------------------------
+
+PLACEHOLDERS = {
+    "alone": b"hooks = []",
+    "alone with a newline": b"hooks = []\n",
+    "among keys": b"a = 1\nhooks=[]\nb = 2\n\n[t]\nhooks = [1]\n",
+    "with a comment": b"# a\n\thooks = [ ]  # mine, # too \t\n# b\n",
+    "windows": b"a = 1\r\nhooks = [] # mine\r\n[t]\r\n",
+    "quoted": b"a = 1\n'hooks' = []",
+    "escaped": b'"\\u0068ooks" = []\nb = 1\n',
+    "byte-order mark": BOM + b"hooks = []\n",
+    "a string before it": b'a = """\nhooks = []\n"""\nhooks = []\n',
+}
+
+
+@pytest.mark.parametrize("old", PLACEHOLDERS.values(), ids=PLACEHOLDERS)
+def test_an_empty_array_is_set_aside_and_comes_back_to_the_byte(old: bytes) -> None:
+    plan = plan_install(old, WANTED, OLD)
+    assert plan.action is Action.ADDED
+    assert plan.new.replace(placeholder.PREFIX, b"").startswith(old)
+    assert ours(plan.new) == sorted(WANTED)
+    assert plan_install(plan.new, WANTED, OLD).action is Action.UNCHANGED
+    assert uninstalled(plan.new) == old
+    refreshed = installed(plan.new, wanted(NEW, "/elsewhere/shim.py"), NEW)
+    assert uninstalled(refreshed) == old
+
+
+def test_an_empty_array_reads_like_this_while_it_is_set_aside() -> None:
+    assert installed(b"hooks = []  # none yet\nb = 1\n").startswith(
+        b"# kimiaepd set aside until its hooks are removed: hooks = []  # none yet\nb = 1\n\n"
+    )
+
+
+ASIDE = placeholder.PREFIX + b"hooks = []"
+
+
+@pytest.mark.parametrize(
+    ("old", "left"),
+    [
+        # Another tool's hooks came: no such line can stand above them.
+        (ASIDE + b"\na = 1\n" + FOREIGN_HOOK, b"a = 1\n" + FOREIGN_HOOK),
+        (ASIDE + b" # mine\n" + FOREIGN_HOOK, b"# mine\n" + FOREIGN_HOOK),
+        # A table came above it, so it would be a key of that.
+        (b"[t]\n" + ASIDE + b"#x\nb = 1\n", b"[t]\n#x\nb = 1\n"),
+        # It is there already, or twice.
+        (b"hooks = []\n" + ASIDE + b"\n", b"hooks = []\n"),
+        (ASIDE + b"\n" + ASIDE + b" # b\n", b"hooks = []\n# b\n"),
+        (b"hooks = [{}]\n" + ASIDE, b"hooks = [{}]\n"),
+        # Our block was cut out by hand.
+        (b"a = 1\n" + ASIDE + b"\n[t]\n", b"a = 1\nhooks = []\n[t]\n"),
+        # Somebody wrote something else there.
+        (ASIDE + b"1\n", ASIDE + b"1\n"),
+        (b'a = """\n' + ASIDE + b'\n"""\n', b'a = """\n' + ASIDE + b'\n"""\n'),
+    ],
+)
+def test_an_empty_array_comes_back_only_where_it_fits(old: bytes, left: bytes) -> None:
+    assert uninstalled(old) == left
+    if b"{}" not in old:
+        assert uninstalled(installed(old)) == left
+
+
+def test_an_empty_array_that_the_vendor_forgot_does_not_come_back() -> None:
+    rewritten = installed(b"hooks = []\na = 1\n").replace(ASIDE + b"\n", b"")
+    assert uninstalled(rewritten) == b"a = 1\n"
+
+
 # --- refusals ---------------------------------------------------------------------------------
 
 REFUSED = {
     "does not parse": (b"a = 1\nb = \n", 2, "not TOML"),
     "a key twice": (b"a = 1\na = 2\n", 2, "not TOML"),
     "not UTF-8": (b"a = 1\n\nb = '\xe9'\n", 3, "not UTF-8"),
-    "an empty array": (b"a = 1\nhooks = []\n", 2, "an empty inline array"),
-    "an empty array with a comment": (b"\nhooks = [ ] # c\n[a]\n", 2, "an empty inline array"),
-    "an empty array over lines": (b"a = 1\nb = 2\nhooks = [\n]\n", 3, "an empty inline array"),
+    "the end is missing": (b"a = 1\nb = [\n", 3, "not TOML"),
+    "an empty array over lines": (b"a = 1\nb = 2\nhooks = [\n]\n", 3, "an empty array"),
     "an inline array": (b"hooks = [{event = 'Stop', command = 'x'}]", 1, "an inline array"),
     "a table": (b"a = 1\n[hooks]\nb = 1\n", 2, "no array of tables"),
     "a dotted key": (b"[t]\nhooks = 1\n[hooks.x]\nb = 1\n", 3, "no array of tables"),
@@ -231,21 +297,28 @@ def test_what_cannot_be_extended_is_refused_with_its_line(
     assert caught.value.remedy
 
 
-@pytest.mark.parametrize(
-    ("old", "said"),
-    [
-        (b"a = 1\nhooks = []\n", "delete line 2, then"),
-        (b"a = 1\nb = 2\nhooks = [\n # c\n]\n[t]\n", "delete lines 3 to 5, then"),
-    ],
-)
-def test_an_empty_array_is_refused_with_the_very_lines_to_delete(old: bytes, said: str) -> None:
-    with pytest.raises(EditRefusedError, match="kimiaepd run") as caught:
+REMEDIES = {
+    "an empty array over lines": (
+        b"a = 1\nb = 2\nhooks = [\n # c\n]\n[t]\n",
+        "delete lines 3 to 5, then run this again; the daemon itself can run meanwhile: kimiaepd",
+        b"a = 1\nb = 2\n[t]\n",
+    ),
+    "an inline array": (
+        b'hooks = [{event = "Stop", command = "say done"}]\nb = 2\n[t]',
+        "delete line 1, write each of its hooks as a [[hooks]] table at the file's end, then",
+        b"b = 2\n[t]\n" + FOREIGN_HOOK,
+    ),
+    "a string": (b"a = 1\nhooks = 'none'\n", "delete line 2, ", b"a = 1\n"),
+    "a table": (b"[hooks]\na = 1\n[t]\n", "delete the table at line 1, ", b"[t]\n"),
+}
+
+
+@pytest.mark.parametrize(("old", "said", "mended"), REMEDIES.values(), ids=REMEDIES)
+def test_who_does_what_a_refusal_says_can_install(old: bytes, said: str, mended: bytes) -> None:
+    with pytest.raises(EditRefusedError) as caught:
         plan_install(old, WANTED, OLD)
     assert caught.value.remedy.startswith(said)
-    first, *last = (int(word) for word in said.replace(",", "").split() if word.isdigit())
-    lines = old.splitlines(keepends=True)
-    del lines[first - 1 : last[0] if last else first]
-    assert plan_install(b"".join(lines), WANTED, OLD).action is Action.ADDED
+    assert plan_install(mended, WANTED, OLD).action is Action.ADDED
 
 
 def test_deep_nesting_and_endless_numbers_are_refused_not_crashed_on() -> None:
@@ -308,6 +381,13 @@ def test_a_byte_order_mark_is_kept_and_warned_about() -> None:
     plan = plan_install(BOM + b"a = 1\n", WANTED, OLD)
     assert plan.new.startswith(BOM + b"a = 1\n")
     assert "byte-order mark" in plan.warnings[0]
+
+
+def test_a_number_that_javascript_cannot_hold_is_warned_about_with_its_line() -> None:
+    for great in (b"9007199254740992", b"[{ b = -9007199254740992 }]"):
+        (warning,) = plan_install(b"[t]\na = " + great, WANTED, OLD).warnings
+        assert warning.startswith("line 2: kimi refuses to read")
+    assert plan_install(b"a = 9007199254740991", WANTED, OLD).warnings == ()
 
 
 def test_an_event_that_nobody_here_has_heard_of_is_warned_about_with_its_line() -> None:

@@ -9,7 +9,8 @@ import pytest
 from conftest import ROOT
 
 PLANNING = (
-    "events", "command", "vendor_schema", "toml_statements", "config_text", "block", "config_edit",
+    "events", "command", "vendor_schema", "toml_statements", "config_text", "splice", "block",
+    "placeholder", "config_edit",
 )  # fmt: skip
 IMPURE = {"os", "sys", "time", "datetime", "pathlib", "subprocess", "tempfile", "socket", "trio"}
 OUTWARD = {"config_file", "install", "installed_shim", "interpreter", "kimi_version", "standing"}

@@ -21,6 +21,7 @@ from attrs import frozen
 
 from kimiaepd.setup.command import Entry
 from kimiaepd.setup.config_text import BOM, ConfigText
+from kimiaepd.setup.splice import Splice, apply
 from kimiaepd.setup.toml_statements import Kind, Statement
 
 OPEN = b"# >>> kimiaepd >>>"
@@ -29,8 +30,6 @@ CLOSE = b"# <<< kimiaepd <<<"
 _OPEN_LINE = OPEN + b" kept by `kimiaepd setup`, which also removes it"
 _CLOSE_LINE = CLOSE + b" new keys go above this block, or kimi takes them for its last hook's"
 
-_BLANK_LINE_BEFORE = re.compile(rb"\n(\r?\n)\Z")
-_NEWLINE_BEFORE = re.compile(rb"\r?\n\Z")
 _NEWLINE = re.compile(rb"\r?\n")
 
 
@@ -45,11 +44,11 @@ class Run:
 
 def find(config: ConfigText) -> list[Run]:
     """Our lines, joined where only blank lines are between them."""
-    ours = {line.start for hook in config.hooks if hook.ours for line in hook.statements}
+    entries = _entry_lines(config)
     runs: list[Run] = []
     joined = False
     for line in config.statements:
-        is_entry = line.start in ours
+        is_entry = line.start in entries
         if is_entry or _is_marker(config.raw, line):
             last = runs.pop() if joined else Run(line.start, line.end, has_entry=False)
             runs.append(Run(last.start, line.end, last.has_entry or is_entry))
@@ -59,6 +58,18 @@ def find(config: ConfigText) -> list[Run]:
     return runs
 
 
+def others(config: ConfigText) -> list[Statement]:
+    """Every line that is not ours and not blank."""
+    entries = _entry_lines(config)
+    return [
+        line
+        for line in config.statements
+        if line.kind is not Kind.BLANK
+        and line.start not in entries
+        and not _is_marker(config.raw, line)
+    ]
+
+
 def put(raw: bytes, runs: list[Run], wanted: tuple[Entry, ...]) -> bytes:
     """The file with one block: where the first entry of ours stands, else at the end."""
     newline = _newline(raw)
@@ -66,18 +77,18 @@ def put(raw: bytes, runs: list[Run], wanted: tuple[Entry, ...]) -> bytes:
     # A marker that stands alone may have lost its place, so nothing is put there.
     place = next((run for run in runs if run.has_entry), None)
     if place is None:
-        return _append(take_out(raw, runs), block, newline)
-    at = runs.index(place)
-    raw = take_out(raw, runs[at + 1 :])
-    raw = raw[: place.start] + block + raw[place.end :]
-    return take_out(raw, runs[:at])
+        return _append(apply(raw, take_out(raw, runs)), block, newline)
+    here = Splice(place.start, place.end, block)
+    return apply(raw, [here, *take_out(raw, [run for run in runs if run is not place])])
 
 
-def take_out(raw: bytes, runs: list[Run]) -> bytes:
-    """The file without our lines."""
-    for run in reversed(runs):
-        raw = _cut(raw, run)
-    return raw
+def take_out(raw: bytes, runs: list[Run]) -> list[Splice]:
+    """The cuts that leave the file without our lines."""
+    return [_cut(raw, run) for run in runs]
+
+
+def _entry_lines(config: ConfigText) -> set[int]:
+    return {line.start for hook in config.hooks if hook.ours for line in hook.statements}
 
 
 def _is_marker(raw: bytes, line: Statement) -> bool:
@@ -117,12 +128,19 @@ def _append(old: bytes, block: bytes, newline: bytes) -> bytes:
     return old + newline + newline + block
 
 
-def _cut(raw: bytes, run: Run) -> bytes:
-    """The file without a run, its newline, and the blank line that we put before it."""
-    before, after = raw[: run.start], raw[run.end :]
-    newline = _NEWLINE.match(after)
-    if blank := _BLANK_LINE_BEFORE.search(before):
-        before = before[: blank.start(1)]
-    if not newline:  # the file ends here as it did before us: without a newline
-        return _NEWLINE_BEFORE.sub(b"", before)
-    return before + after[newline.end() :]
+def _cut(raw: bytes, run: Run) -> Splice:
+    """Cut a run, its newline, and the blank line that we put before it."""
+    start = run.start - _newline_before(raw, run.start)
+    if not _newline_before(raw, start):  # what stands before is no blank line
+        start = run.start
+    if newline := _NEWLINE.match(raw, run.end):
+        return Splice(start, newline.end())
+    # The file ends here as it did before us: without a newline.
+    return Splice(start - _newline_before(raw, start), run.end)
+
+
+def _newline_before(raw: bytes, position: int) -> int:
+    """How long the newline is that ends there; 0 where none does."""
+    if raw[max(position - 2, 0) : position] == b"\r\n":
+        return 2
+    return 1 if raw[max(position - 1, 0) : position] == b"\n" else 0

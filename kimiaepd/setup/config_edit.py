@@ -6,13 +6,15 @@ Rules:
 - An entry is known by its command, because the vendor drops comments when it rewrites the file.
   Entries that say the right thing are left alone, however they are spelt. A stale block is replaced
   where it stands, and a second one goes; what others put among our lines stays.
-- Every result is read back before it is handed out: it parses, everything foreign is equal, ours
-  are as wanted, and none of them breaks the vendor's schema.
+- A line `hooks = []` stands aside, as a comment, for as long as our tables are there.
+- Every result is read back before it is handed out: it parses, everything foreign is equal, in
+  meaning and line by line, ours are as wanted, and none of them breaks the vendor's schema.
 
-What is refused rather than handled: a file that does not parse; `hooks` as an inline array; a key
-that somebody wrote into one of our tables (it would be lost, and while it stands it turns off every
-hook); and, on install, another tool's entry that turns off every hook: ours would never run, and an
-install that says "done" would be lying. An uninstall never minds what others wrote.
+What is refused rather than handled: a file that does not parse; `hooks` as anything but tables or
+that one line; a key that somebody wrote into one of our tables (it would be lost, and while it
+stands it turns off every hook); and, on install, another tool's entry that turns off every hook:
+ours would never run, and an install that says "done" would be lying. An uninstall never minds what
+others wrote.
 
 How the bytes are cut is `block.py`'s business; the file itself is `config_file.py`'s.
 """
@@ -23,11 +25,12 @@ import enum
 
 from attrs import frozen
 
-from kimiaepd.setup import block
+from kimiaepd.setup import block, placeholder
 from kimiaepd.setup.command import Entry
 from kimiaepd.setup.config_text import BOM, ConfigText, EditRefusedError, read
 from kimiaepd.setup.events import Version, known_to
-from kimiaepd.setup.vendor_schema import KEYS, doubt, fault
+from kimiaepd.setup.splice import apply
+from kimiaepd.setup.vendor_schema import KEYS, doubt, fault, too_great
 
 _OUR_KEYS = ("event", "command", "timeout")
 
@@ -75,8 +78,9 @@ def plan_install(old: bytes, wanted: tuple[Entry, ...], version: Version | None)
     warnings = _warnings(config, version)
     if _is_current(config, wanted):
         return Plan(Action.UNCHANGED, old, warnings)
-    runs = block.find(config)
-    new = block.put(old, runs, wanted)
+    room = read(placeholder.set_aside(config)) if config.placeholder else config
+    runs = block.find(room)
+    new = block.put(room.raw, runs, wanted)
     _read_back(config, new, wanted, version)
     return Plan(Action.REFRESHED if runs else Action.ADDED, new, warnings)
 
@@ -91,10 +95,10 @@ def plan_uninstall(old: bytes) -> Plan:
     if config.bad_hooks and any(hook.ours for hook in config.hooks):
         raise config.bad_hooks
     _refuse_strangers(config, KEYS)
-    runs = block.find(config)
-    if not runs:
+    cuts = [*block.take_out(old, block.find(config)), *placeholder.put_back(config)]
+    if not cuts:
         return Plan(Action.UNCHANGED, old)
-    new = block.take_out(old, runs)
+    new = apply(old, cuts)
     _read_back(config, new, (), None)
     return Plan(Action.REMOVED, new)
 
@@ -142,6 +146,10 @@ def _warnings(config: ConfigText, version: Version | None) -> tuple[str, ...]:
             "line 1: the file begins with a byte-order mark, and kimi refuses to read such a file;"
             " save it as UTF-8 without one"
         )
+    if line := config.first_line_with(too_great):
+        found.append(
+            f"line {line}: kimi refuses to read a file with a whole number as great as this one"
+        )
     for hook in config.hooks:
         doubtful = None if hook.ours else doubt(hook.values, version)
         if doubtful:
@@ -165,7 +173,7 @@ def _read_back(
         config = read(new)
     except EditRefusedError as error:
         raise _fault_of_ours(f"it does not parse ({error.reason})") from None
-    if config.foreign() != old.foreign():
+    if config.foreign() != old.foreign() or _foreign_lines(config) != _foreign_lines(old):
         raise _fault_of_ours("something that is not ours would change")
     if not _is_current(config, wanted):
         raise _fault_of_ours("our hooks would not be the intended ones")
@@ -174,6 +182,12 @@ def _read_back(
         fault(hook.values, version) for hook in config.hooks if hook.ours
     ):
         raise _fault_of_ours("our hooks would break kimi's schema")
+
+
+def _foreign_lines(config: ConfigText) -> list[bytes]:
+    """Every line of others to the byte, their comments too; only blank lines do not count."""
+    lines = (placeholder.remark(config, line) for line in block.others(config))
+    return [line for line in lines if line]
 
 
 def _fault_of_ours(what: str) -> EditRefusedError:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from attrs import frozen
 
@@ -23,6 +23,7 @@ BOM = b"\xef\xbb\xbf"
 
 _HOOKS = Header(("hooks",), is_array=True)
 _MEANWHILE = "the daemon itself can run meanwhile: kimiaepd run"
+_AT_THE_END = "(at end of document)"
 _SAID_LINE = re.compile(r" \(at line (\d+), column \d+\)")
 
 
@@ -75,13 +76,15 @@ class ConfigText:
         data: what they mean.
         statements: every line of it.
         hooks: the hooks in their order.
-        bad_hooks: why a `[[hooks]]` table cannot follow, if it cannot.
+        placeholder: a line `hooks = []`, which no `[[hooks]]` table can follow.
+        bad_hooks: why no such table can follow, where the line is not all there is to it.
     """
 
     raw: bytes
     data: Mapping[str, object]
     statements: tuple[Statement, ...]
     hooks: tuple[Hook, ...]
+    placeholder: Statement | None = None
     bad_hooks: EditRefusedError | None = None
 
     def foreign(self) -> str:
@@ -90,6 +93,15 @@ class ConfigText:
         if isinstance(rest.get("hooks"), list):
             del rest["hooks"]
         return repr((rest, [hook.values for hook in self.hooks if not hook.ours]))
+
+    def first_line_with(self, is_wrong: Callable[[object], bool]) -> int | None:
+        """The line of the first key whose value is wrong; None where no value is."""
+        if is_wrong(self.data):
+            for line in self.statements:
+                text = self.raw[line.start : line.end].decode("utf-8")
+                if line.kind is Kind.PAIR and is_wrong(tomllib.loads(text)):
+                    return line.line
+        return None
 
     def stranger(self, hook: Hook, keys: tuple[str, ...]) -> tuple[int, str] | None:
         """The line and name of the first key of a hook that is none of `keys`."""
@@ -112,13 +124,17 @@ def read(raw: bytes) -> ConfigText:
     lines = tuple(statements(raw, len(BOM) if raw.startswith(BOM) else 0))
     found = data.get("hooks", [])
     tables = _hook_tables(raw, lines)
+    line = _hooks_line(raw, lines) if "hooks" in data and not tables else None
     if not isinstance(found, list) or not all(isinstance(hook, dict) for hook in found):
-        return ConfigText(raw, data, lines, (), _not_tables(raw, lines, "no array of tables"))
-    if not tables and "hooks" in data:
-        what = "an inline array" if found else "an empty inline array"
-        refused = _not_tables(raw, lines, what, is_empty=not found)
-        inline = tuple(Hook(hook, refused.line or 1, (), _ours(hook)) for hook in found)
-        return ConfigText(raw, data, lines, inline, refused)
+        refused = _not_tables(raw, line, "no array of tables")
+        return ConfigText(raw, data, lines, (), bad_hooks=refused)
+    if line:
+        if not found and b"\n" not in raw[line.start : line.end]:
+            return ConfigText(raw, data, lines, (), placeholder=line)
+        what = "an inline array" if found else "an empty array over several lines"
+        refused = _not_tables(raw, line, what, is_empty=not found)
+        inline = tuple(Hook(hook, line.line, (), _ours(hook)) for hook in found)
+        return ConfigText(raw, data, lines, inline, bad_hooks=refused)
     _agree(raw, tables, found)
     hooks = tuple(
         Hook(values, table[0].line, tuple(table), _ours(values))
@@ -128,18 +144,25 @@ def read(raw: bytes) -> ConfigText:
 
 
 def _parse(raw: bytes) -> dict[str, object]:
-    remedy = "kimi itself cannot read it: mend that line first (`kimi doctor` says more)"
+    text = raw.removeprefix(BOM)
+    # The CLI also reads TOML 1.1 (0.28.0 and 2.1.0 do), which tomllib learns with Python 3.15.
+    remedy = (
+        "mend that line, or write it as TOML 1.0 if kimi itself reads it (`kimi doctor` says), then"
+        " run this again"
+    )
     try:
-        return tomllib.loads(raw.removeprefix(BOM).decode("utf-8"))
+        return tomllib.loads(text.decode("utf-8"))
     except UnicodeDecodeError as error:
-        line = raw.removeprefix(BOM).count(b"\n", 0, error.start) + 1
-        raise EditRefusedError(line, "not UTF-8", remedy) from None
+        line = text.count(b"\n", 0, error.start) + 1
+        raise EditRefusedError(line, "not UTF-8", "save the file as UTF-8") from None
     except RecursionError:
         raise EditRefusedError(None, "nested too deep to read", "simplify it") from None
     except ValueError as error:  # TOMLDecodeError, or an integer of thousands of digits
-        said = _SAID_LINE.search(str(error))
-        reason = f"not TOML: {_SAID_LINE.sub('', str(error))}"
-        raise EditRefusedError(int(said[1]) if said else None, reason, remedy) from None
+        said = str(error)
+        at = _SAID_LINE.search(said)
+        last = text.count(b"\n") + 1 if _AT_THE_END in said else None
+        reason = f"not TOML: {_SAID_LINE.sub('', said)}"
+        raise EditRefusedError(int(at[1]) if at else last, reason, remedy) from None
 
 
 def _hook_tables(raw: bytes, lines: tuple[Statement, ...]) -> list[list[Statement]]:
@@ -172,27 +195,34 @@ def _agree(raw: bytes, tables: list[list[Statement]], found: list[dict[str, obje
 
 
 def _not_tables(
-    raw: bytes, lines: tuple[Statement, ...], what: str, *, is_empty: bool = False
+    raw: bytes, line: Statement | None, what: str, *, is_empty: bool = False
 ) -> EditRefusedError:
-    """The refusal, with the line where `hooks` begins: a key before any header, or a header."""
+    """The refusal, with the line where `hooks` begins."""
+    if line is None:
+        place = "it"
+    elif line.kind is Kind.HEADER:
+        place = f"the table at line {line.line}"
+    else:
+        place = _these_lines(raw, line)
+    written = "" if is_empty else ", write each of its hooks as a [[hooks]] table at the file's end"
+    return EditRefusedError(
+        line.line if line else None,
+        f"`hooks` is {what}, and no [[hooks]] table can follow it",
+        f"delete {place}{written}, then run this again; {_MEANWHILE}",
+    )
+
+
+def _hooks_line(raw: bytes, lines: tuple[Statement, ...]) -> Statement | None:
+    """Where `hooks` begins: a key before any header, or a header."""
     at_top = True
-    line = None
-    remedy = "delete it, or write each hook as a [[hooks]] table, then run this again"
     for statement in lines:
         if statement.kind is Kind.HEADER:
             at_top = False
         elif statement.kind is not Kind.PAIR or not at_top:
             continue
         if _path(raw, statement)[0] == "hooks":
-            line = statement.line
-            if is_empty:
-                remedy = f"delete {_these_lines(raw, statement)}, then run this again; {_MEANWHILE}"
-            break
-    return EditRefusedError(
-        line,
-        f"`hooks` is {what}, and no [[hooks]] table can follow it",
-        remedy,
-    )
+            return statement
+    return None
 
 
 def _these_lines(raw: bytes, statement: Statement) -> str:

@@ -92,6 +92,13 @@ def header(raw: bytes) -> Header:
     return Header(tuple(path), is_array)
 
 
+def line_after(text: bytes, statement: Statement) -> int:
+    """Where the line after a statement begins."""
+    newline = _NEWLINE.match(text, statement.end)
+    return newline.end() if newline else statement.end
+
+
+_NEWLINE = re.compile(rb"\r?\n")
 _NOT_SPACE = re.compile(rb"[^ \t\r]")
 _TOKEN = re.compile(rb"\"\"\"|'''|[\"'#\[\]{}\n]")
 _STRING_REST = {

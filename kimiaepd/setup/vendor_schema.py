@@ -38,6 +38,15 @@ def doubt(entry: Mapping[str, object], version: Version | None) -> str | None:
     return None
 
 
+def too_great(value: object) -> bool:
+    """Whether a value holds a whole number that JavaScript cannot: the CLI refuses the file."""
+    if isinstance(value, dict):
+        return any(map(too_great, value.values()))
+    if isinstance(value, list):
+        return any(map(too_great, value))
+    return isinstance(value, int) and abs(value) >= 2**53
+
+
 def _faults(entry: Mapping[str, object], version: Version | None) -> Iterator[str]:
     for key in entry:
         if key not in KEYS:
