@@ -112,6 +112,17 @@ def test_home_names_another_kimi(person: Person, tmp_path: Path) -> None:
     assert not person.config.exists()
 
 
+@pytest.mark.parametrize("command", ["install", "uninstall", "show"])
+def test_an_empty_home_is_not_the_current_directory(
+    person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = person.types(command, "--home", "")
+    assert result.exit_code != 0
+    assert "the directory has no name" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["h"]
+
+
 def test_kimis_own_variable_is_obeyed_and_the_retired_home_is_not_touched(
     person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

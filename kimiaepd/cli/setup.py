@@ -2,8 +2,9 @@
 
 With `--json` each prints one object, whose names stay as they are:
 - `install` and `uninstall`: `config`, `action`, `changed`, `events`, `backup`, `shim` with `path`,
-  `action` and `kept`, `warnings`, `dry_run`, and with `--dry-run` also `diff`. An install has `kimi`
-  besides, with `version`, `told_by` and `others`; an uninstall `left`, what of ours stays on disk.
+  `action` and `kept`, `warnings`, `dry_run`, and with `--dry-run` also `diff`.
+- Besides, an install has `kimi` with `version`, `told_by` and `others`, and an uninstall has `left`:
+  what of ours stays on disk.
 - `show`: `config`, `exists`, and `hooks` as in `setup/listing.py`.
 A refusal is one line on stderr and an exit status, with `--json` too.
 """
@@ -32,7 +33,22 @@ from kimiaepd.setup.report import Report
 from kimiaepd.setup.standing import INSTALL, standing
 from kimiaepd.setup.vendor_schema import fault
 
-_DIRECTORY = click.Path(path_type=Path, file_okay=False)
+
+class _Directory(click.Path):
+    """A directory that has a name: `--home "$UNSET"` is not the one that somebody stands in."""
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        if not os.fspath(value):
+            self.fail("the directory has no name; give one, or leave the option out", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+_DIRECTORY = _Directory(path_type=Path, file_okay=False)
 _PROGRAM = click.Path(path_type=Path, dir_okay=False, exists=True, resolve_path=False)
 
 home_option = click.option(
