@@ -3,8 +3,8 @@
 With `--json` each prints one object, whose names stay as they are:
 - `install` and `uninstall`: `config`, `action`, `changed`, `events`, `backup`, `shim` with `path`,
   `action` and `kept`, `warnings`, `dry_run`, and with `--dry-run` also `diff`.
-- Besides, an install has `kimi` with `version`, `told_by` and `others`, and an uninstall has `left`:
-  what of ours stays on disk.
+- Besides, an install has `kimi` with `version`, `told_by` and `others`, and an uninstall has
+  `left`: what of ours stays on disk.
 - `show`: `config`, `exists`, and `hooks` as in `setup/listing.py`.
 A refusal is one line on stderr and an exit status, with `--json` too.
 """
