@@ -30,6 +30,7 @@ _COMMANDS = {
     "status": ("talk", "status"),
     "ping": ("talk", "ping"),
     "setup": ("setup", "setup"),
+    "service": ("service", "service"),
     "doctor": ("doctor", "doctor"),
     "validate": ("validate", "validate"),
 }
