@@ -238,7 +238,7 @@ def test_uninstalling_where_nothing_is_does_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "said"),
     [
-        (b"a = 1\nb =\n", r"config\.toml:2: not TOML: .*; kimi itself cannot read it"),
+        (b"a = 1\nb =\n", r"config\.toml:2: not TOML: .*; mend that line"),
         (
             b"a = 1\nhooks = 5\n",
             r"config\.toml:2: `hooks` is no array of tables.*; delete ",
