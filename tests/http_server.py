@@ -1,0 +1,92 @@
+"""A small HTTP server for the doctor's tests: on loopback, in this process, a reply a path."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+import trio
+from attrs import define, field
+
+from kimiaepd.mapping.json_value import JSON
+
+
+@define
+class Request:
+    """What a client asked."""
+
+    path: str
+    headers: Mapping[str, str]
+
+
+Reply: TypeAlias = bytes | Callable[[Request], bytes] | None
+"""What goes back; None: nothing, for ever."""
+
+
+def http(status: int, body: JSON | bytes = b"", **headers: str) -> bytes:
+    """A whole reply."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    lines = [f"HTTP/1.1 {status} Something", f"Content-Length: {len(content)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode() + content
+
+
+@define
+class Server:
+    """Where it is, and what it was asked.
+
+    Attributes:
+        port: on 127.0.0.1.
+        replies: by path; every other path is 404.
+        asked: every request, in order.
+    """
+
+    port: int
+    replies: dict[str, Reply]
+    asked: list[Request] = field(factory=list)
+
+    async def talk(self, stream: trio.SocketStream) -> None:
+        """Answer one request and hang up."""
+        try:
+            request = await self._request(stream)
+            if request is not None:
+                self.asked.append(request)
+                await self._answer(stream, request)
+        except trio.BrokenResourceError:
+            pass  # a client that has read enough
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.aclose_forcefully(stream)
+
+    async def _answer(self, stream: trio.SocketStream, request: Request) -> None:
+        reply = self.replies.get(request.path, http(404))
+        if callable(reply):
+            reply = reply(request)
+        if reply is None:
+            await trio.sleep_forever()
+        else:
+            await stream.send_all(reply)
+
+    async def _request(self, stream: trio.SocketStream) -> Request | None:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            piece = await stream.receive_some()
+            if not piece:
+                return None
+            head += piece
+        first, *rest = head.decode("latin-1").split("\r\n\r\n")[0].split("\r\n")
+        pairs = (line.split(": ", 1) for line in rest)
+        return Request(first.split(" ")[1], {name.lower(): value for name, value in pairs})
+
+
+@asynccontextmanager
+async def serving(replies: dict[str, Reply]) -> AsyncIterator[Server]:
+    """A server until the block ends."""
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    server = Server(listener.socket.getsockname()[1], replies)
+    async with trio.open_nursery() as server_nursery:
+        server_nursery.start_soon(trio.serve_listeners, server.talk, [listener])
+        yield server
+        server_nursery.cancel_scope.cancel()
