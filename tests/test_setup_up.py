@@ -83,3 +83,13 @@ def test_a_run_in_another_home_says_how_to_register_there(live: Live) -> None:
     live.stop()
     complaint = (live.home / "stderr").read_text()
     assert f"run: kimiaepd setup install --home '{live.home}/other home'" in complaint
+
+
+def test_a_home_that_the_terminal_cannot_spell_is_a_home(live: Live) -> None:
+    home = live.home / os.fsdecode(b"\xff \xc3\xa9")
+    live.environ |= {"KIMI_CODE_HOME": str(home), "PYTHONIOENCODING": "utf-8:strict"}
+    for words in (["install", "--dry-run"], ["install"], ["show"], ["uninstall"]):
+        done = live.run("setup", *words)
+        assert done.returncode == 0, done.stderr
+        assert "\\udcff" in done.stdout
+    assert (home / "config.toml").read_bytes() == b""
