@@ -25,7 +25,7 @@ from kimiaepd.mapping.capture import Ceilings, gate
 from kimiaepd.mapping.event import AGENT, Capture, Draft, Event, Field
 from kimiaepd.mapping.json_value import without_surrogates
 from kimiaepd.mapping.redaction import Redactor
-from kimiaepd.storage.journal import Journal, JournalError
+from kimiaepd.storage.journal import Journal, JournalError, Position
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -81,6 +81,8 @@ class Emitter:
         redactor: the pipeline for what rides as redacted.
         clock_ns: the wall clock, in nanoseconds.
         new_id: makes event ids.
+        logged: told of every line in the log: its session, its place, its bytes; it must not raise
+            and not wait.
     """
 
     journal: Journal
@@ -88,6 +90,7 @@ class Emitter:
     redactor: Redactor
     clock_ns: Callable[[], int] = time.time_ns
     new_id: Callable[[], str] = new_ulid
+    logged: Callable[[str, Position, bytes], None] = lambda *_: None
     counts: Counts = field(factory=Counts)
 
     def emit(
@@ -130,8 +133,9 @@ class Emitter:
 
     def _write(self, stream: Stream, event: Event) -> bool:
         droppable = event.severity in _LIGHT and not event.type.startswith(_NEVER_SHED)
+        line = event.to_line()
         try:
-            written = self.journal.append(stream.session, event.to_line(), droppable=droppable)
+            written = self.journal.append(stream.session, line, droppable=droppable)
         except JournalError as error:
             stream.lost += 1
             if stream.lost == 1:
@@ -140,6 +144,7 @@ class Emitter:
         if written:
             stream.next_seq += 1
             self.counts.logged += 1
+            self.logged(stream.session, (stream.epoch, event.seq or 0), line)
             if event.type == "session.ended":
                 self.journal.hasten()  # nothing may come after it that would sync it (rule I23)
         return written

@@ -107,10 +107,12 @@ class RelaySettings:
         url: the relay, `wss://` or `https://` of any host, plain `ws://` or `http://` of this one.
         token_file: a file whose only line is the token; `AEP_TOKEN` wins over it. The token itself
             never stands in the settings: `relay_token.py` reads it.
+        allow_plaintext: whether events and token may go unencrypted to another machine.
     """
 
     url: RelayUrl | None = None
     token_file: AbsoluteFile | None = None
+    allow_plaintext: bool = False
 
 
 @frozen

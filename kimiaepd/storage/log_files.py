@@ -145,12 +145,17 @@ def lines(file: BinaryIO) -> Iterator[bytes]:
             yield b"\n"
 
 
-def lines_backward(file: BinaryIO) -> Iterator[bytes]:
+def lines_backward(file: BinaryIO, end: int | None = None) -> Iterator[bytes]:
     """Every line that has its newline, the last first; what follows the last newline is left out.
 
     It holds the longest line it meets and as much again; it does not stop at `MAX_LINE`.
+
+    Args:
+        file: open to read, and to seek in.
+        end: the offset to begin at; the file's end by default.
     """
-    end = file.seek(0, os.SEEK_END)
+    if end is None:
+        end = file.seek(0, os.SEEK_END)
     rest = b""
     block = _LAST_BLOCK
     torn = True

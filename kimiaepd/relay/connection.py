@@ -1,0 +1,223 @@
+"""One WebSocket connection to a relay, and the end of every way in which the library can fail.
+
+Rules (pitfalls of trio-websocket 0.12, each with a test):
+- Its reader runs in a nursery of ours, and what escapes from there becomes `LinkError`: its own
+  context manager can leak a bare cancellation that ends the whole program.
+- Connecting, the handshake and the close are time-boxed; and the stream itself is always closed,
+  which the library forgets in some cases. A connection that failed, or that was cancelled, gets no
+  close handshake.
+- The reader is always being read from (`link.py`), so one unread message cannot stop the pongs.
+- A send that was cancelled has written half a frame: the connection is never used again.
+
+It knows nothing of AEP but the address and the token's header.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+import trio
+from attrs import define, field
+from trio_websocket import (
+    ConnectionClosed,
+    ConnectionRejected,
+    HandshakeError,
+    WebSocketConnection,
+    wrap_client_stream,
+)
+from wsproto.utilities import LocalProtocolError
+
+from kimiaepd.relay.address import Address
+
+CONNECT_SECONDS = 5.0
+"""For TCP, TLS and the WebSocket handshake together."""
+
+CLOSE_SECONDS = 2.0
+"""For the close handshake; then the stream is closed without."""
+
+MAX_MESSAGE = 1 << 20
+"""Bytes of a message that a relay may send us: a command is a few kB."""
+
+_RECEIVE = 64 << 10
+_REFUSED = (401, 403)
+
+
+class LinkError(Exception):
+    """There is no connection, or no longer one; `str()` says why, for people."""
+
+
+class RefusedError(LinkError):
+    """The relay does not take our token."""
+
+
+@define(eq=False)
+class Connection:
+    """An open connection."""
+
+    _socket: WebSocketConnection
+    _is_broken: bool = field(default=False, init=False)
+
+    async def send(self, text: str) -> None:
+        """Send one message.
+
+        Raises:
+            LinkError: the connection is gone. A message that was handed over proves nothing.
+        """
+        if self._is_broken:
+            raise LinkError("a send was interrupted")
+        self._is_broken = True
+        try:
+            await self._socket.send_message(text)
+        except (ConnectionClosed, LocalProtocolError) as error:
+            raise LinkError(_why(error)) from None
+        self._is_broken = False
+
+    async def receive(self) -> str | bytes:
+        """The next message.
+
+        Raises:
+            LinkError: the connection is gone.
+        """
+        try:
+            return await self._socket.get_message()
+        except ConnectionClosed as error:
+            raise LinkError(_why(error)) from None
+
+    async def close(self) -> None:
+        """Say goodbye; the caller sets the deadline."""
+        if not self._is_broken:
+            await self._socket.aclose()
+
+
+async def connected(
+    address: Address,
+    token: str | None,
+    use: Callable[[Connection], Awaitable[None]],
+    *,
+    open_stream: Callable[[Address], Awaitable[trio.abc.Stream]] | None = None,
+) -> None:
+    """Connect, use the connection, and close it whatever happens.
+
+    Args:
+        address: the relay.
+        token: what authenticates us.
+        use: what to do with it; returns when it is done.
+        open_stream: how to reach the address; TCP, and TLS where it asks for that, by default.
+
+    Raises:
+        RefusedError: the relay answered 401 or 403.
+        LinkError: it cannot be reached, or the connection was lost.
+    """
+    stream: trio.abc.Stream | None = None
+    try:
+        with trio.move_on_after(CONNECT_SECONDS) as connecting:
+            stream = await (open_stream or _open_stream)(address)
+        if stream is None:
+            raise LinkError(f"no connection within {CONNECT_SECONDS:g} s")
+        await _talk(stream, address, token, use, connecting.deadline)
+    finally:
+        if stream is not None:
+            with trio.CancelScope(shield=True):
+                await trio.aclose_forcefully(stream)
+
+
+async def _talk(
+    stream: trio.abc.Stream,
+    address: Address,
+    token: str | None,
+    use: Callable[[Connection], Awaitable[None]],
+    deadline: float,
+) -> None:
+    try:
+        async with trio.open_nursery() as socket_nursery:
+            socket: WebSocketConnection | None = None
+            with trio.move_on_at(deadline):
+                socket = await wrap_client_stream(
+                    socket_nursery,
+                    # It takes any stream, and says so; only its annotation is narrower.
+                    cast(trio.SocketStream, stream),
+                    address.host_header,
+                    address.socket_path,
+                    extra_headers=_headers(token),
+                    max_message_size=MAX_MESSAGE,
+                    receive_buffer_size=_RECEIVE,
+                )
+            if socket is None:
+                raise LinkError(f"no WebSocket handshake within {CONNECT_SECONDS:g} s")
+            connection = Connection(socket)
+            await use(connection)
+            # Only here: after a failure there is nobody to say it to, and in a cancelled nursery
+            # the library's reader is gone, which would have to read the answer.
+            with trio.move_on_after(CLOSE_SECONDS):
+                await connection.close()
+            socket_nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise _one(group) from None
+
+
+def _one(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What went wrong, out of the nursery's wrapping.
+
+    Where there is more than the link's own failure, a cancellation first of all, that alone goes
+    on: a failure beside it must not outlive the scope that the cancellation belongs to.
+    """
+    known, rest = group.split(
+        (LinkError, HandshakeError, ConnectionClosed, LocalProtocolError, trio.BrokenResourceError)
+    )
+    if rest is not None or known is None:
+        return rest or group
+    found: BaseException = known
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    if isinstance(found, LinkError):
+        return found
+    if isinstance(found, ConnectionRejected) and found.status_code in _REFUSED:
+        return RefusedError(f"the relay refuses the token (HTTP {found.status_code})")
+    return LinkError(_why(found))
+
+
+async def _open_stream(address: Address) -> trio.abc.Stream:
+    try:
+        tcp = await trio.open_tcp_stream(address.host, address.port)
+    except OSError as error:
+        raise LinkError(f"cannot connect: {_os_words(error)}") from None
+    if not address.is_tls:
+        return tcp
+    tls = trio.SSLStream(
+        tcp, ssl.create_default_context(), server_hostname=address.host, https_compatible=True
+    )
+    try:
+        await tls.do_handshake()
+    except trio.BrokenResourceError as error:
+        await trio.aclose_forcefully(tcp)
+        raise LinkError(f"no TLS: {error.__cause__ or error}") from None
+    except BaseException:
+        await trio.aclose_forcefully(tcp)
+        raise
+    return tls
+
+
+def _headers(token: str | None) -> list[tuple[bytes, bytes]]:
+    return [(b"Authorization", b"Bearer " + token.encode("ascii"))] if token else []
+
+
+def _why(error: BaseException) -> str:
+    """A failure of the connection in words, without what the relay may have put into it."""
+    match error:
+        case ConnectionRejected():
+            return f"the relay answered HTTP {error.status_code}, not a WebSocket"
+        case ConnectionClosed(reason=reason) if reason is not None:
+            return f"the relay closed the connection ({reason.code} {reason.name.lower()})"
+        case _:
+            return f"the connection broke ({type(error).__name__})"
+
+
+def _os_words(error: OSError) -> str:
+    """The reason, also where Trio tried several addresses and names each one's."""
+    for cause in (error, error.__cause__):
+        if isinstance(cause, BaseExceptionGroup) and cause.exceptions:
+            first = cause.exceptions[0]
+            return str(getattr(first, "strerror", None) or first)
+    return str(error.strerror or error)

@@ -1,0 +1,72 @@
+"""How far each session was delivered to one relay: proven, durable, and always behind the truth.
+
+Rules (operations I41):
+- What is kept here the relay is known to have. A position that is lost, or older than the truth,
+  costs repetitions alone, which is why nothing waits for the disk: what was put survives the death
+  of the process (`storage.ledger`).
+- A relay's positions are its own: another URL begins from nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import structlog
+from attrs import define
+
+from kimiaepd.mapping.json_value import JSON
+from kimiaepd.storage.journal import Position
+from kimiaepd.storage.ledger import Ledger, LedgerError
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+@define(eq=False)
+class Positions:
+    """The proven position of every session, at one relay.
+
+    Attributes:
+        ledger: where they are kept.
+    """
+
+    ledger: Ledger
+
+    @classmethod
+    def open(cls, state_dir: Path, url: str) -> Positions:
+        """The positions at the relay of this URL.
+
+        Raises:
+            ConfigError: the file cannot be read or written.
+        """
+        name = hashlib.sha256(url.encode()).hexdigest()[:16]
+        return cls(Ledger.open(state_dir / f"delivered-{name}.jsonl"))
+
+    def get(self, session: str) -> Position | None:
+        """The last event of a session that the relay is known to have; None where none is."""
+        record = self.ledger.get(session)
+        return _position(record.get("at")) if record else None
+
+    def put(self, session: str, at: Position) -> None:
+        """Keep what was proven."""
+        try:
+            self.ledger.put(session, {"at": list(at)})
+        except LedgerError as error:
+            log.warning("delivered position not kept", session=session, why=error.code)
+
+    def sessions(self) -> Iterator[str]:
+        """Every session that has a position."""
+        return (session for session, _ in self.ledger.items())
+
+    def close(self) -> None:
+        """Close the file."""
+        self.ledger.close()
+
+
+def _position(value: JSON) -> Position | None:
+    match value:
+        case [int(epoch), int(seq)]:
+            return epoch, seq
+        case _:
+            return None
