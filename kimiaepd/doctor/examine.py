@@ -18,7 +18,7 @@ from functools import partial
 import trio
 from attrs import define, evolve, field
 
-from kimiaepd.doctor import command, config, daemon, fired, storage, versions
+from kimiaepd.doctor import command, config, daemon, fired, storage, versions, web
 from kimiaepd.doctor.check import Check, Patient, finding, ok, warning
 from kimiaepd.doctor.report import Report
 from kimiaepd.doctor.told import told
@@ -52,6 +52,7 @@ async def examine(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(looks.take, versions.NAME, partial(looks.versions, ask))
         nursery.start_soon(looks.take, daemon.DAEMON, looks.daemon)
+        nursery.start_soon(looks.take, web.WEB, looks.web)
     await looks.take(config.FILE, looks.config)
     await looks.take(command.COMMAND, looks.command)
     await looks.take(storage.LOG, partial(looks.storage, now()))
@@ -68,6 +69,7 @@ class _Looks:
     of_command: command.Seen = _NO_COMMAND
     of_daemon: daemon.Seen = _NO_DAEMON
     of_storage: tuple[Check, ...] = ()
+    of_web: tuple[Check, ...] = ()
     failed: list[Check] = field(factory=list)
 
     async def take(self, name: str, look: Callable[[], Awaitable[None]]) -> None:
@@ -86,6 +88,9 @@ class _Looks:
 
     async def daemon(self) -> None:
         self.of_daemon = await daemon.examine(self.patient)
+
+    async def web(self) -> None:
+        self.of_web = await web.examine(self.patient)
 
     async def config(self) -> None:
         self.of_config = await trio.to_thread.run_sync(config.examine, self.patient)
@@ -119,6 +124,7 @@ class _Looks:
             *self.of_command.checks,
             *self.of_daemon.checks,
             *self.of_storage,
+            *self.of_web,
             *self.failed,
             last.check,
         )

@@ -42,21 +42,19 @@ def examine(config: Path, text: ConfigText, patient: Patient) -> Iterator[Check]
         if not text.bad_hooks:  # then that is what keeps them out
             yield finding(NAME, f"no hook of ours in {config}", run_setup)
         return
-    for line in _matchers(text, ours):
-        yield finding(
-            NAME,
-            f"{config}:{line}: a matcher was added to one of our hooks, so some never fire it",
-            "delete that line",
-        )
+    matchers = list(_matchers(text, ours))
+    for line in matchers:
+        said_of_it = "a matcher was added to one of our hooks, so it does not always fire"
+        yield finding(NAME, f"{config}:{line}: {said_of_it}", "delete that line")
     version = judged_as(patient.installed.version)
     wanted = _wanted(ours, patient, version)
     if said := list(_differences(ours, wanted, patient.settings.paths, version)):
         yield finding(NAME, f"{config}: {'; '.join(said)}", run_setup)
     elif others := list(_other_interpreters(ours, wanted)):
         yield warning(NAME, f"{config}: {'; '.join(others)}", run_setup)
-    elif not any(fault(hook.values, version) for hook in ours) and _would_change(
-        text, wanted, version
-    ):
+    elif matchers or any(fault(hook.values, version) for hook in ours):
+        return  # said above, or by `config.py`
+    elif _would_change(text, wanted, version):
         yield finding(NAME, f"{config}: they are not as setup would write them now", run_setup)
     else:
         yield ok(NAME, f"{len(ours)}, complete and current")
