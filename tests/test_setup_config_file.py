@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import os
+import resource
 import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from faults import Faults
 from kimiaepd.errors import ConfigError
 from kimiaepd.setup import config_file
-from kimiaepd.setup.config_file import ATTEMPTS, BACKUPS_KEPT, edit, peek
+from kimiaepd.setup.config_file import ATTEMPTS, BACKUPS_KEPT, backups, edit, peek
 
 NOW = dt.datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=dt.UTC)
 
@@ -167,6 +173,128 @@ def test_a_file_that_never_rests_is_left_to_its_writer(file: Path) -> None:
     assert names(file.parent) == [file.name]
 
 
+def test_a_mode_or_a_link_that_changes_meanwhile_is_not_undone(file: Path) -> None:
+    link = file.with_name("link.toml")
+    link.symlink_to(file.name)
+    other = file.with_name("other.toml")
+    other.write_bytes(b"other\n")
+    seen: list[bytes] = []
+
+    def plan(old: bytes) -> bytes:
+        seen.append(old)
+        if len(seen) == 1:
+            file.chmod(0o640)
+        if len(seen) == 2:
+            link.unlink()
+            link.symlink_to(other.name)
+        return add(old)
+
+    edit(link, plan, NOW)
+    assert seen == [b"theirs\n", b"theirs\n", b"other\n"]
+    assert file.read_bytes() == b"theirs\n"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert other.read_bytes() == b"other\nours\n"
+
+
+STEPS = ("open", "fstat", "fchmod", "fsync", "close", "replace", "unlink")
+
+
+def test_a_write_at_any_step_survives_but_at_the_very_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole window: the file was compared, is closed, and is renamed over."""
+    lost: list[str] = []
+    rest = [b"ours", b"theirs"]
+    at = 0
+    while True:
+        file = tmp_path / str(at) / "config.toml"
+        file.parent.mkdir()
+        file.write_bytes(b"theirs\n")
+        with monkeypatch.context() as patch:
+            step = write_at(at, file, patch)
+            edit(file, add, NOW)
+        if not step:
+            break
+        if b"later\n" not in file.read_bytes():
+            lost += step
+        assert sorted(file.read_bytes().split()) in ([b"later", *rest], rest)
+        at += 1
+    assert at > 12
+    assert lost == ["close", "replace"]
+
+
+def write_at(at: int, file: Path, patch: pytest.MonkeyPatch) -> list[str]:
+    """Have another program write before one of the edit's system calls; which, once it did."""
+    count = 0
+    step: list[str] = []
+
+    def write() -> None:
+        handle = real["open"](file, os.O_WRONLY | os.O_APPEND)
+        os.write(handle, b"later\n")  # type: ignore[arg-type]
+        real["close"](handle)
+
+    real: dict[str, Callable[..., object]] = {name: getattr(os, name) for name in STEPS}
+    for name in STEPS:
+
+        def call(*args: object, _name: str = name, **kwargs: object) -> object:
+            nonlocal count
+            if count == at:
+                step.append(_name)
+                write()
+            count += 1
+            return real[_name](*args, **kwargs)
+
+        patch.setattr(os, name, call)
+    return step
+
+
+WRITER = """
+import os, sys
+path, number = sys.argv[1], 0
+for manner in sys.stdin:
+    with open(path, "rb") as file:
+        data = file.read() + b"theirs %d\\n" % number
+    number += 1
+    place = path if manner.strip() == "in place" else path + ".tmp"
+    with open(place, "wb") as file:
+        file.write(data)
+    if place != path:
+        os.replace(place, path)
+    print("done", flush=True)
+"""
+
+
+def test_fifty_writes_of_another_process_while_ours_is_planned_all_survive(file: Path) -> None:
+    file.write_bytes(b"")
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", WRITER, str(file)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as writer:
+        assert writer.stdin
+        assert writer.stdout
+        theirs = 0
+        for number in range(50):
+            is_written = False
+
+            def plan(old: bytes) -> bytes:
+                nonlocal is_written, theirs
+                if not is_written:
+                    is_written = True
+                    manner = "in place" if theirs % 2 else "replace"
+                    print(manner, file=writer.stdin, flush=True)
+                    assert writer.stdout
+                    assert writer.stdout.readline() == "done\n"
+                    theirs += 1
+                return add(old)
+
+            edit(file, plan, NOW + dt.timedelta(seconds=number))
+    lines = file.read_bytes().splitlines()
+    assert [line for line in lines if line != b"ours"] == [b"theirs %d" % n for n in range(50)]
+    assert lines.count(b"ours") == 50
+
+
 # --- what cannot be edited --------------------------------------------------------------------
 
 
@@ -197,6 +325,96 @@ def test_a_full_or_broken_disk_leaves_the_file_as_it_was(
     monkeypatch.undo()
     assert names(file.parent) == [file.name]
     assert file.read_bytes() == b"theirs\n"
+
+
+def every_fault() -> Iterator[tuple[str, int]]:
+    for name in (*STEPS, "link"):
+        yield from ((name, after) for after in range(12))
+
+
+@pytest.mark.parametrize("old", [b"theirs\n", b"", None])
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EPERM])
+def test_a_fault_at_any_step_leaves_the_old_file_and_no_litter(
+    tmp_path: Path, number: int, old: bytes | None
+) -> None:
+    failed = set()
+    for name, after in every_fault():
+        file = tmp_path / f"{name} {after}" / "config.toml"
+        file.parent.mkdir()
+        if old is not None:
+            file.write_bytes(old)
+        said = ""
+        with Faults() as faults:
+            faults.fail(os, name, number, after=after, times=1)
+            try:
+                edit(file, add, NOW)
+            except ConfigError as error:
+                said = str(error)
+        if not said:
+            assert peek(file) == (old or b"") + b"ours\n"
+            assert len(backups(file)) == (old is not None)
+            continue
+        failed.add(name)
+        assert said.endswith(f"cannot be edited: {os.strerror(number)}; nothing was changed")
+        assert peek(file) == old
+        assert names(file.parent) == ([] if old is None else [file.name])
+    made, changed = {"open", "fsync", "link"}, {"open", "fstat", "fchmod", "fsync", "replace"}
+    assert failed == made if old is None else failed >= changed
+
+
+@pytest.mark.parametrize("shrinks", [False, True])
+def test_a_disk_that_fills_up_for_real_leaves_the_old_file_and_no_litter(
+    file: Path, *, shrinks: bool
+) -> None:
+    old = b"#" * 2**20
+    file.write_bytes(old)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**19, hard))
+    try:
+        with pytest.raises(ConfigError, match=os.strerror(errno.EFBIG)):
+            edit(file, lambda old: b"ours" if shrinks else add(old), NOW)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert file.read_bytes() == old
+    assert names(file.parent) == [file.name]
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
+def test_a_directory_that_takes_no_files_is_an_error_and_changes_nothing(file: Path) -> None:
+    file.parent.chmod(0o500)
+    try:
+        with pytest.raises(ConfigError, match=r"Permission denied; nothing was changed"):
+            edit(file, add, NOW)
+    finally:
+        file.parent.chmod(0o700)
+    assert names(file.parent) == [file.name]
+
+
+def test_an_empty_file_is_a_file(file: Path) -> None:
+    file.write_bytes(b"")
+    file.chmod(0o640)
+    edited = edit(file, add, NOW)
+    assert edited.old == b""
+    assert edited.backup
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert file.read_bytes() == b"ours\n"
+
+
+def test_a_hard_link_is_parted_and_the_other_name_keeps_the_old_bytes(file: Path) -> None:
+    other = file.with_name("other")
+    other.hardlink_to(file)
+    edit(file, add, NOW)
+    assert (other.read_bytes(), file.read_bytes()) == (b"theirs\n", b"theirs\nours\n")
+
+
+def test_a_chain_of_links_is_followed_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "end").write_bytes(b"theirs\n")
+    (tmp_path / "middle").symlink_to("end")
+    (tmp_path / "config.toml").symlink_to(tmp_path / "middle")
+    edit(tmp_path / "config.toml", add, NOW)
+    assert (tmp_path / "end").read_bytes() == b"theirs\nours\n"
+    assert (tmp_path / "middle").is_symlink()
+    assert (tmp_path / "config.toml").is_symlink()
 
 
 def test_a_read_only_file_is_left_alone(file: Path) -> None:

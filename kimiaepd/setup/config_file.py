@@ -1,13 +1,17 @@
 """One edit of a file that another program also writes: read, plan, back up, compare, rename.
 
 Rules:
-- Nobody's write is lost: the bytes are compared right before the rename, and where they changed the
+- Nobody's write is lost: the file is compared right before the rename, and where it changed the
   edit is planned again on what stands there now. After five such races it gives up and says so.
-  (What remains are the microseconds between the comparison and the rename.)
-- The file is replaced whole, and keeps its mode and its owner; a link to it stays a link.
+  What remains are the microseconds between the comparison and the rename. POSIX has no rename that
+  compares, so every program that replaces a file has them, the CLI too.
+- The file is replaced whole, and keeps its mode and its owner; a symbolic link to it stays a link.
+  A hard link is parted, as the CLI's own save parts it: the other name keeps the old bytes. Access
+  lists and extended attributes are not carried over.
 - A copy of what stood there is kept beside it, as private as the file, the newest five of ours. It
   holds whatever secrets the file holds.
-- A plan that changes nothing writes nothing, no copy either.
+- A plan that changes nothing writes nothing, no copy either. An edit that fails leaves the old file
+  and nothing of its own.
 
 It does not know what the file means: the plan is a function from bytes to bytes.
 """
@@ -22,6 +26,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from attrs import frozen
 
@@ -77,8 +82,8 @@ def edit(path: Path, plan: Callable[[bytes], bytes], now: dt.datetime) -> Edited
         ConfigError: it cannot be read or written, or it keeps changing.
     """
     with _explained(path):
-        target = Path(os.path.realpath(path))
         for _ in range(ATTEMPTS):
+            target = _target(path)
             before = _State.of(target)
             old = before.data if before else None
             new = plan(old or b"")
@@ -86,11 +91,16 @@ def edit(path: Path, plan: Callable[[bytes], bytes], now: dt.datetime) -> Edited
                 return Edited(old, new)
             with _staged(target, new, before) as staged:
                 backup = _back_up(path, before.data, now) if before else None
-                if _swap(staged, target, before):
-                    _prune(path)
+                try:
+                    is_done = _swap(staged, target, before, path)
+                except OSError:
+                    _remove(backup)
+                    raise
+                if is_done:
+                    for too_old in backups(path)[:-BACKUPS_KEPT]:
+                        _remove(too_old)
                     return Edited(old, new, backup)
-                if backup:
-                    backup.unlink()
+                _remove(backup)
     raise ConfigError(
         f"{path}: another program keeps writing it; close Kimi's settings, then run this again"
     )
@@ -142,6 +152,11 @@ def _explained(
         raise ConfigError(f"{path}: {what}: {error.strerror or error}; {remedy}") from None
 
 
+def _target(path: Path) -> Path:
+    """The file that a name leads to."""
+    return Path(os.path.realpath(path))
+
+
 @contextlib.contextmanager
 def _staged(target: Path, data: bytes, before: _State | None) -> Iterator[Path]:
     """The new file under another name in the same directory, complete and on disk."""
@@ -151,50 +166,61 @@ def _staged(target: Path, data: bytes, before: _State | None) -> Iterator[Path]:
     staged = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
             if before:
                 made = os.fstat(file.fileno())
                 if (made.st_uid, made.st_gid) != before.owner:
                     os.fchown(file.fileno(), *before.owner)
                 os.fchmod(file.fileno(), before.mode)
-            os.fsync(file.fileno())
+            _write(file, data)
         yield staged
     finally:
-        staged.unlink(missing_ok=True)
+        _remove(staged)
 
 
-def _swap(staged: Path, target: Path, before: _State | None) -> bool:
+def _swap(staged: Path, target: Path, before: _State | None, path: Path) -> bool:
     """Rename the new file over the old one; False where the old one is no longer what it was."""
+    if _target(path) != target:
+        return False
     if before is None:
         try:
             os.link(staged, target)  # unlike a rename, this never replaces anything
         except FileExistsError:
             return False
-    elif (now := _State.of(target)) is None or now.data != before.data:
+    elif _State.of(target) != before:
         return False
     else:
         staged.replace(target)
-    directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    # It is done. What is open is only which of the two files, both whole, outlasts a power cut.
+    with contextlib.suppress(OSError):
+        directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
     return True
 
 
 def _back_up(path: Path, data: bytes, now: dt.datetime) -> Path:
     backup = path.with_name(f"{path.name}.{_MARK}-{now:%Y%m%dT%H%M%S.%f}Z.bak")
     handle = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(handle, "wb") as file:
+            _write(file, data)
+    except OSError:
+        _remove(backup)
+        raise
     return backup
 
 
-def _prune(path: Path) -> None:
-    """Remove all but the newest of our copies."""
-    for copy in backups(path)[:-BACKUPS_KEPT]:
-        with contextlib.suppress(OSError):  # an old copy too many is no reason to fail
-            copy.unlink()
+def _write(file: BinaryIO, data: bytes) -> None:
+    """Write it all, and have it on disk."""
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _remove(file: Path | None) -> None:
+    """Remove a file of ours, if there is one; one too many is no reason to fail."""
+    if file:
+        with contextlib.suppress(OSError):
+            file.unlink()
