@@ -1,4 +1,4 @@
-"""`kimiaepd up`: it registers as `setup install` does, and leaves nothing running."""
+"""`kimiaepd setup` and `up` as processes: signals, several at once, names that no terminal spells."""
 
 from __future__ import annotations
 
@@ -93,3 +93,20 @@ def test_a_home_that_the_terminal_cannot_spell_is_a_home(live: Live) -> None:
         assert done.returncode == 0, done.stderr
         assert "\\udcff" in done.stdout
     assert (home / "config.toml").read_bytes() == b""
+
+
+def test_several_installs_at_once_leave_one_set(live: Live) -> None:
+    config = live.where.kimi_home / "config.toml"
+    config.parent.mkdir()
+    config.write_text("a = 1\n")
+    for words, hooks in ((["install", "--kimi-version", "2.1.0"], 20), (["uninstall"], 0)):
+        command = [sys.executable, "-m", "kimiaepd", "setup", *words]
+        several = [
+            subprocess.Popen(command, env=live.environ, stdout=subprocess.DEVNULL) for _ in range(3)
+        ]
+        assert [one.wait(30) for one in several] == [0, 0, 0]
+        assert config.read_text().count("[[hooks]]") == hooks
+        assert live.where.installed_shim.exists() == bool(hooks)
+        left = {file.name for file in config.parent.iterdir() if file.suffix != ".bak"}
+        assert left == {"config.toml"}
+    assert config.read_text() == "a = 1\n"
