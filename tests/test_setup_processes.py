@@ -1,4 +1,4 @@
-"""`kimiaepd setup` and `up` as processes: signals, several at once, names that no terminal spells."""
+"""`kimiaepd setup` and `up` as processes: signals, several at once, names nobody can spell."""
 
 from __future__ import annotations
 
