@@ -13,16 +13,20 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+import trio
 from attrs import define, field
 
+from kimiaepd.hook_socket.client import request
 from vendor.kimi import Kimi
 from vendor.place import Place
 from vendor.waiting import until
 
 PROGRAM = Path(sys.executable).with_name("kimiaepd")
 COMMAND_DEADLINE_S = 60
+STATUS_DEADLINE_S = 10
 STOP_DEADLINE_S = 20
 
 
@@ -35,20 +39,33 @@ def environ(kimi: Kimi, place: Place) -> Mapping[str, str]:
     }
 
 
-def register(kimi: Kimi, place: Place, config: bytes) -> bytes:
-    """The config.toml that `kimiaepd setup install` makes of this one, for the `kimi` on PATH."""
-    place.renew(config)
-    done = subprocess.run(
-        [PROGRAM, "setup", "install"],
+def ask(kimi: Kimi, place: Place, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `kimiaepd` once, as the place's user does: with this version's `kimi` on PATH."""
+    return subprocess.run(
+        [PROGRAM, *arguments],
         env=environ(kimi, place),
+        cwd=place.root,
         capture_output=True,
         text=True,
         timeout=COMMAND_DEADLINE_S,
         check=False,
     )
+
+
+def register(kimi: Kimi, place: Place, config: bytes) -> bytes:
+    """The config.toml that `kimiaepd setup install` makes of this one, for the `kimi` on PATH."""
+    place.renew(config)
+    done = ask(kimi, place, "setup", "install")
     assert done.returncode == 0, done.stderr
     assert kimi.version in done.stdout, done.stdout
     return place.config_file.read_bytes()
+
+
+def hooks_taken(place: Place) -> int:
+    """How many hooks the running daemon has taken in since its start."""
+    counted = trio.run(partial(request, place.socket, "status", timeout=STATUS_DEADLINE_S))["hooks"]
+    assert isinstance(counted, int)
+    return counted
 
 
 @contextmanager
