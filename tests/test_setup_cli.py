@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -374,6 +376,34 @@ def test_warnings_go_to_stderr_and_refusals_are_one_line(person: Person) -> None
     person.config.write_text("hooks = 5\n")
     with pytest.raises(ConfigError, match=r"config\.toml:1: `hooks` is no array of tables"):
         person.types("install")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 1)])
+@pytest.mark.parametrize("command", ["install", "uninstall"])
+def test_a_signal_in_the_middle_leaves_the_file_as_it_was_and_nothing_beside_it(
+    person: Person,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    number: signal.Signals,
+    status: int,
+) -> None:
+    person.config.parent.mkdir()
+    person.config.write_text("a = 1\n")
+    if command == "uninstall":
+        person.types("install")
+    before = {path: path.read_bytes() for path in person.config.parent.iterdir()}
+    real = os.fsync
+
+    def signalled(handle: int) -> None:
+        real(handle)
+        if list(person.config.parent.glob(".config.toml.*")):
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(os, "fsync", signalled)
+    assert person.types(command).exit_code == status
+    assert {path: path.read_bytes() for path in person.config.parent.iterdir()} == before
+    assert person.shim.exists()  # no hook ever names what is not there
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 # --- for programs -----------------------------------------------------------------------------

@@ -68,6 +68,14 @@ def test_a_daemons_bare_path_finds_it_where_installers_put_it(home: Path, place:
     assert found(home) == Installed(Version(2, 1, 0), str(kimi))
 
 
+def test_the_newest_node_of_nvm_comes_first(home: Path) -> None:
+    for release in ("v9.0.0", "v22.9.0", "v22.19.0", "odd"):
+        program(home / f".nvm/versions/node/{release}/bin/kimi", f"echo 1.0.{len(release)}")
+    answer = found(home)
+    assert answer.told_by == str(home / ".nvm/versions/node/v22.19.0/bin/kimi")
+    assert [place.parts[-3] for place in answer.others] == ["v22.9.0", "v9.0.0", "odd"]
+
+
 def test_kimis_own_home_may_be_elsewhere(home: Path, tmp_path: Path) -> None:
     kimi = program(tmp_path / "code home/bin/kimi", "echo 2.1.0")
     answer = find(environment(home), tmp_path / "code home", LONG)

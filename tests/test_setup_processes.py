@@ -63,7 +63,8 @@ def test_a_signal_while_kimi_is_asked_leaves_no_kimi(
     if number == signal.SIGINT:
         assert (asker.returncode, complaint.strip()) == (130, b"kimiaepd: interrupted")
     else:
-        assert (asker.returncode, complaint) == (-signal.SIGTERM, b"")
+        assert asker.returncode in (-signal.SIGTERM, 128 + signal.SIGTERM)
+        assert complaint == b""
     assert not (live.where.kimi_home / "config.toml").exists()
     assert not live.where.socket.exists()
 

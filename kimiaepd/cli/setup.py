@@ -14,8 +14,12 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import sys
+from functools import partial
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 import click
 
@@ -67,6 +71,13 @@ kimi_version_option = click.option(
 @click.group()
 def setup() -> None:
     """Register kimiaepd's hooks in Kimi's config.toml, and remove them."""
+    # As Ctrl-C does, so that no half of a file with somebody's keys in it is left behind.
+    before = signal.signal(signal.SIGTERM, _unwind)
+    click.get_current_context().call_on_close(partial(signal.signal, signal.SIGTERM, before))
+
+
+def _unwind(number: int, _: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
 
 
 @setup.command()

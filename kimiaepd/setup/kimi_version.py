@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -39,6 +40,7 @@ _BELOW_HOME = (
     "Library/pnpm/bin",
     ".nix-profile/bin",  # the vendor has a flake
 )
+_BELOW_NVM = ".nvm/versions/node/*/bin/kimi"
 _SYSTEM = (
     "/opt/homebrew/bin",
     "/home/linuxbrew/.linuxbrew/bin",
@@ -133,9 +135,13 @@ def candidates(environ: Mapping[str, str], kimi_home: Path) -> Iterator[Path]:
     if (home := environ.get("HOME", "")).startswith("/"):
         for below in _BELOW_HOME:
             yield Path(home, below, "kimi")
-        yield from sorted(Path(home).glob(".nvm/versions/node/*/bin/kimi"), reverse=True)
+        yield from sorted(Path(home).glob(_BELOW_NVM), key=_node_release, reverse=True)
     for directory in _SYSTEM:
         yield Path(directory, "kimi")
+
+
+def _node_release(kimi: Path) -> list[int]:
+    return [int(number) for number in re.findall(r"\d{1,9}", kimi.parts[-3])]
 
 
 def ask(kimi: Path, environ: Mapping[str, str], seconds: float) -> Version | None:
