@@ -13,6 +13,7 @@ import trio
 from attrs import asdict
 
 from kimiaepd import settings as settings_room
+from kimiaepd.paths import resolve
 from kimiaepd.service import steps
 from kimiaepd.service.launchd import Launchd
 from kimiaepd.service.manager import Manager
@@ -43,7 +44,7 @@ def install(home: Path | None, dry_run: bool) -> None:
     AEP_TOKEN.
     """
     settings, described = _described(home)
-    manager = _manager(settings)
+    manager = _manager()
     if dry_run:
         diff = steps.preview(manager, described)
         click.echo(diff, nl=False)
@@ -60,9 +61,7 @@ def install(home: Path | None, dry_run: bool) -> None:
 @service.command()
 def uninstall() -> None:
     """Stop the service and remove it; log, state and hooks stay."""
-    settings, described = _described(None)
-    manager = _manager(settings)
-    trio.run(partial(steps.uninstall, manager, steps.stop_seconds(described), tell=click.echo))
+    trio.run(partial(steps.uninstall, _manager(), tell=click.echo))
 
 
 @service.command()
@@ -74,7 +73,7 @@ def status(home: Path | None, as_json: bool) -> None:
     Exit status 0: it runs and answers; 1: it does not run; 3: it runs and does not answer.
     """
     settings, described = _described(home)
-    found = trio.run(partial(steps.standing, _manager(settings), described, settings.paths))
+    found = trio.run(partial(steps.standing, _manager(), described, settings.paths))
     if as_json:
         click.echo(json.dumps(asdict(found)))
     else:
@@ -89,12 +88,13 @@ def _described(home: Path | None) -> tuple[Settings, Service]:
     return settings, wanted(settings, os.environ, kimi_home=home)
 
 
-def _manager(settings: Settings) -> Manager:
-    home = Path(os.environ["HOME"])  # settings were loaded, so it is there and absolute
+def _manager() -> Manager:
+    """This system's; found without settings, so that a wrong one keeps nobody from an uninstall."""
+    environ = {name: os.environ.get(name, "") for name in ("HOME", "XDG_CONFIG_HOME")}
+    config_home = resolve(environ).config_file.parent.parent
     if sys.platform == "darwin":
-        return Launchd.below(home, settings.paths.state_dir)
-    said = os.environ.get("XDG_CONFIG_HOME", "")
-    return Systemd.below(Path(said) if said.startswith("/") else home / ".config")
+        return Launchd.below(Path(environ["HOME"]))
+    return Systemd.below(config_home)
 
 
 def _hints(settings: Settings) -> list[str]:

@@ -30,24 +30,22 @@ class Launchd:
 
     Attributes:
         file: our agent.
-        log: where what the daemon says goes.
         uid: whose.
     """
 
     file: OwnFile
-    log: Path
     uid: int = field(factory=os.getuid)
 
     @classmethod
-    def below(cls, home: Path, state_dir: Path) -> Launchd:
+    def below(cls, home: Path) -> Launchd:
         """The manager that reads its agents below a home directory."""
         path = home / "Library/LaunchAgents" / f"{plist.LABEL}.plist"
-        return cls(OwnFile(path, plist.MARKER), state_dir / plist.LOG_NAME)
+        return cls(OwnFile(path, plist.MARKER))
 
     @property
     def diary(self) -> str:
         """The file with what the daemon said."""
-        return str(self.log)
+        return f"{plist.LOG_NAME} in the state directory"
 
     def render(self, service: Service) -> str:
         """The agent."""

@@ -33,6 +33,9 @@ from kimiaepd.storage.private_directory import create_closed, create_private
 UP_SECONDS = 20.0
 """How long the daemon may take to answer once the manager has started it."""
 
+STOP_SECONDS = 120.0
+"""How long an uninstall waits for the daemon's end, whatever its settings were."""
+
 POLL_SECONDS = 0.1
 
 Tell = Callable[[str], None]
@@ -107,7 +110,7 @@ async def _bring_up(
         tell(_running(before, paths))
         return
     try:
-        await manager.start(again=again, seconds=stop_seconds(service))
+        await manager.start(again=again, seconds=float(service.stop_seconds + STOP_SLACK_SECONDS))
     except ToolError as error:
         after = await manager.state()
         raise _not_started(manager, f"{after.said}; {error}") from None
@@ -143,11 +146,6 @@ def _not_started(manager: Manager, why: str) -> NotStartedError:
     )
 
 
-def stop_seconds(service: Service) -> float:
-    """How long the manager lets a stop take, in all."""
-    return float(service.stop_seconds + STOP_SLACK_SECONDS)
-
-
 def preview(manager: Manager, service: Service) -> str:
     """The change of the file as a unified diff; empty where there is none.
 
@@ -165,12 +163,11 @@ def preview(manager: Manager, service: Service) -> str:
     )
 
 
-async def uninstall(manager: Manager, seconds: float, *, tell: Tell) -> None:
-    """Stop the service and remove what install wrote.
+async def uninstall(manager: Manager, *, tell: Tell) -> None:
+    """Stop the service and remove what install wrote. No settings are read: they may be wrong.
 
     Args:
         manager: the user's.
-        seconds: how long the daemon's stop may take.
         tell: takes each line for the person.
 
     Raises:
@@ -189,10 +186,10 @@ async def uninstall(manager: Manager, seconds: float, *, tell: Tell) -> None:
     state = await manager.state()
     ours = there or file.is_at(state.file)
     if ours:
-        await manager.let_go(seconds=seconds)
+        await manager.let_go(seconds=STOP_SECONDS)
         file.remove()
         await manager.forget()
-    if ours and state.active:
+    if ours and state.pid:
         tell(f"stopped: pid {state.pid}")
     tell(_removed(manager, there=there))
 

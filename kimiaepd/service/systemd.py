@@ -8,7 +8,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from kimiaepd.errors import UserError
+from kimiaepd.errors import EXIT_BUSY, EXIT_CONFIG, UserError
 from kimiaepd.service import unit
 from kimiaepd.service.manager import NoManager, State
 from kimiaepd.service.own_file import OwnFile
@@ -29,6 +29,10 @@ _ASKED = (
     "NeedDaemonReload",
     "FragmentPath",
 )
+_MEANINGS = {
+    str(EXIT_BUSY): "another daemon runs",
+    str(EXIT_CONFIG): "a setting or a directory is wrong; kimiaepd run says which",
+}
 
 
 @frozen
@@ -144,6 +148,8 @@ def _words(said: dict[str, str]) -> str:
     """One line for people; "not-found" where systemd knows no such unit."""
     if said["LoadState"] not in ("loaded", ""):
         return said["LoadState"]
-    if said["ActiveState"] == "failed":
-        return f"failed ({said['Result']}, status {said['ExecMainStatus']})"
-    return f"{said['ActiveState'] or 'unknown'} ({said['SubState'] or 'unknown'})"
+    words = f"{said['ActiveState'] or 'unknown'} ({said['SubState'] or 'unknown'})"
+    if said["Result"] in ("success", ""):
+        return words
+    meaning = _MEANINGS.get(said["ExecMainStatus"], f"status {said['ExecMainStatus']}")
+    return f"{words}, last end: {said['Result']}, {meaning}"

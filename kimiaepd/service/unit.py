@@ -1,15 +1,16 @@
 """The systemd unit, as text; it touches nothing.
 
-Rules of quoting, which differ by line (systemd.syntax(7), systemd.service(5), tried on 252):
-- `Environment=` and `ExecStart=` read C escapes inside double quotes, and expand `%` everywhere.
+Rules of quoting (systemd.syntax(7), systemd.service(5); tried on 252):
+- Inside double quotes a backslash escapes a quote and itself, on every line that is used here, and
+  `%` is doubled everywhere.
 - `ExecStart=` expands `$` too, but not in the program's path; and a path with a quote, a backslash
   or a dollar cannot stand there at all. A shell that becomes the program takes it as an argument.
-- `ReadWritePaths=` reads quotes but no escapes: a backslash is itself.
 
-What of the hardening needs a namespace (`ProtectSystem=`, `ReadWritePaths=`) works in a user's
-manager only where a user may make user namespaces; elsewhere systemd goes on without it, as it does
-in most containers. `PrivateUsers=` is not said for that reason: it would end the start instead.
-Left out, because a command that a person sets up to be told of something may be any program:
+What of the hardening needs a mount namespace (`ProtectSystem=`, `ReadWritePaths=`) a user's manager
+can only do inside a user namespace. Newer ones make one by themselves; 252 does with
+`PrivateUsers=yes`, and goes on without any of it otherwise. That line is not written: where making
+user namespaces is forbidden it would end the start. `docs/service.md` says how to add it.
+Left out, because a command that a person wants to be told by may be any program:
 `MemoryDenyWriteExecute=` (a JIT), `RestrictNamespaces=` and a filter of `@mount` (browsers and
 Flatpak make sandboxes), `ProtectHome=` and `PrivateTmp=` (Kimi's home is read, sockets meet there).
 `ProtectClock=`, `ProtectKernelModules=` and the like need capabilities that no user's manager has.
@@ -87,7 +88,7 @@ def render(service: Service) -> str:
             f"Environment={word(f'{name}={value}')}" for name, value in service.environment.items()
         ),
         # The dash: a directory that is missing is the daemon's to complain of, in words.
-        writable="\n".join(f"ReadWritePaths={path_word(f'-{path}')}" for path in service.writable),
+        writable="\n".join(f"ReadWritePaths={word(f'-{path}')}" for path in service.writable),
     )
 
 
@@ -99,16 +100,8 @@ def exec_start(program: tuple[str, ...]) -> str:
 
 
 def word(text: str) -> str:
-    """One word of a line that reads C escapes, `Environment=` or `ExecStart=`."""
+    """One word of `Environment=`, `ExecStart=` or `ReadWritePaths=`."""
     if _PLAIN.fullmatch(text):
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'
-
-
-def path_word(text: str) -> str:
-    """One word of a line that reads quotes alone: a double one stands in single ones."""
-    if _PLAIN.fullmatch(text):
-        return text
-    quoted = text.replace("%", "%%").replace('"', '"\'"\'"')
-    return f'"{quoted}"'
