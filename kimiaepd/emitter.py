@@ -103,13 +103,49 @@ class Emitter:
         cause: str | None = None,
     ) -> str:
         """Stamp and log one draft; gives back the event's id, also where it was lost."""
+        return self._emit(stream, draft, hook.started_ns, run=run, cause=cause).id
+
+    def say(
+        self, stream: Stream, draft: Draft, *, run: str | None = None, cause: str | None = None
+    ) -> bytes:
+        """Stamp and log one draft that no hook stands behind; gives back its line."""
+        return self._emit(stream, draft, self.clock_ns(), run=run, cause=cause).to_line()
+
+    def aside(
+        self, draft: Draft, source: str, *, session: str | None = None, cause: str | None = None
+    ) -> bytes:
+        """Stamp one draft that stands in no session's order, and so in no log; gives back its line.
+
+        Args:
+            draft: what it says.
+            source: whose word it is.
+            session: a session that is spoken of, and is not ours to order.
+            cause: the event that led to it.
+        """
+        ceiling = self.ceilings.of(draft.type)
+        return Event(
+            id=self.new_id(),
+            type=draft.type,
+            subject=draft.subject,
+            time=timestamp(self.clock_ns()),
+            source=source,
+            session=session,
+            cause=cause,
+            severity=draft.severity,
+            capture=ceiling,
+            data=gate(draft, ceiling, self.redactor),
+        ).to_line()
+
+    def _emit(
+        self, stream: Stream, draft: Draft, started_ns: int, *, run: str | None, cause: str | None
+    ) -> Event:
         missing = stream.lost + self.journal.take_gap(stream.session)
         if missing:
             self._say_gap(stream, missing)
-        event = self._stamp(stream, draft, hook.started_ns, run=run, cause=cause)
+        event = self._stamp(stream, draft, started_ns, run=run, cause=cause)
         if not self._write(stream, event):
             self.counts.lost += 1
-        return event.id
+        return event
 
     def _stamp(
         self, stream: Stream, draft: Draft, started_ns: int, *, run: str | None, cause: str | None

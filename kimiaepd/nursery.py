@@ -5,9 +5,10 @@ Rules:
   ready line (rule I12). The socket is bound before the epoch is taken, so that a start that fails
   uses none up; nobody is accepted before the sessions are there. What fails ends the start with
   one line, and leaves no socket and nothing half written.
-- Two nurseries, named by lifetime. `keeper_nursery` holds what must outlive every hook: the log's
-  syncer, the observer's clock, the signals. `server_nursery`, inside it, holds the hook server
-  and the watchdog that asks it: when it has let the last hook go, what still waits is decided, and
+- Three nurseries, named by lifetime. `keeper_nursery` holds what must outlive every hook: the log's
+  syncer, the observer's clock, the signals. `uplink_nursery`, inside it, holds what delivers.
+  `server_nursery`, inside that, holds the hook server and the watchdog that asks it: when it has
+  let the last hook go, what still waits is decided, the uplinks get a moment to deliver it, and
   only then the keeper ends.
 - SIGTERM or SIGINT stops within one deadline; a second one stops now. SIGHUP opens the logs again
   and reads the settings again; where it says that our terminal was closed, it stops.
@@ -29,6 +30,7 @@ import trio
 from attrs import asdict, define, evolve
 
 from kimiaepd import __version__, service_notify, watchdog
+from kimiaepd.delivery import Delivery, open_delivery
 from kimiaepd.emitter import Emitter, clean_host
 from kimiaepd.errors import UserError
 from kimiaepd.hook_socket import activation, endpoint
@@ -44,7 +46,7 @@ from kimiaepd.sessions import SessionBook
 from kimiaepd.settings import LogSettings, Settings
 from kimiaepd.storage.daemon_lock import DaemonLock
 from kimiaepd.storage.epoch import next_epoch
-from kimiaepd.storage.journal import Journal, LogPolicy
+from kimiaepd.storage.journal import Journal, LogPolicy, Position
 from kimiaepd.storage.ledger import Ledger
 from kimiaepd.storage.private_directory import create_private
 from kimiaepd.terminal import Terminal
@@ -52,6 +54,9 @@ from kimiaepd.terminal import Terminal
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 _MIB = 1 << 20
+
+UPLINK_SECONDS = 2.0
+"""How long a stop waits for what was just logged to be delivered; the log keeps the rest."""
 
 
 @define
@@ -62,6 +67,7 @@ class Daemon:
         settings: as they stand; a reload puts others in their place.
         load: reads the settings again.
         epoch: this start's number.
+        delivery: the relay's part; None where none is configured.
     """
 
     settings: Settings
@@ -71,6 +77,7 @@ class Daemon:
     journal: Journal
     emitter: Emitter
     observer: Observer
+    delivery: Delivery | None
     started: float
 
     async def hook(self, body: bytes, started_ns: int, peer: Peer) -> bytes:
@@ -119,8 +126,15 @@ class Daemon:
             "sync": self.settings.log.sync,
             "events": {"logged": self.emitter.counts.logged, "lost": self.emitter.counts.lost},
             "log": asdict(self.journal.stats),
+            "relay": self.delivery.status() if self.delivery else None,
             **self.observer.status(trio.current_time()),
         }
+
+    def bury(self, session_id: str, last: Position | None) -> None:
+        """A session's log is about to be removed."""
+        self.observer.book.bury(session_id, last)
+        if self.delivery:
+            self.delivery.removed(session_id)
 
 
 async def run_daemon(
@@ -147,10 +161,10 @@ async def run_daemon(
     create_private(settings.paths.state_dir)
     with ExitStack() as held:
         held.enter_context(DaemonLock.acquire(settings.paths.state_dir))
-        journal, ledger = _open_storage(settings, held)
+        storage = _open_storage(settings, held)
         prepare(settings)
         listening = held.enter_context(_endpoint(settings, environ))
-        daemon = _assemble(settings, load, environ, journal, ledger)
+        daemon = _assemble(settings, load, environ, storage, held)
         daemon.observer.book.bring_back(trio.current_time())
         try:
             await _serve_until_stopped(daemon, listening, lambda: announce(settings))
@@ -181,26 +195,38 @@ async def _serve_until_stopped(
     stopping = trio.Event()
     async with trio.open_nursery() as keeper_nursery:
         book = daemon.observer.book
-        await keeper_nursery.start(daemon.journal.run, book.is_live, book.bury)
+        await keeper_nursery.start(daemon.journal.run, book.is_live, daemon.bury)
         await keeper_nursery.start(daemon.observer.run)
         await keeper_nursery.start(
             _obey_signals, daemon, stopping, keeper_nursery.cancel_scope.cancel
         )
-        try:
-            async with trio.open_nursery() as server_nursery:
-                await server_nursery.start(
-                    partial(serve, listening, daemon, limits, stopping=stopping)
-                )
-                if pace:
-                    await server_nursery.start(
-                        watchdog.run, pace, daemon.environ, listening.path, stopping
-                    )
-                announce()
-                notify(daemon.environ, service_notify.READY)
-        finally:
-            # Also where a second signal did not let the stop wait: it costs no time.
-            daemon.observer.settle()
+        async with trio.open_nursery() as uplink_nursery:
+            if daemon.delivery:
+                await uplink_nursery.start(daemon.delivery.run)
+            try:
+                await _serve_hooks(daemon, listening, limits, stopping, announce)
+            finally:
+                # Also where a second signal did not let the stop wait: it costs no time.
+                daemon.observer.settle()
+            if daemon.delivery:
+                daemon.delivery.sender.stop()
+            uplink_nursery.cancel_scope.deadline = trio.current_time() + UPLINK_SECONDS
         keeper_nursery.cancel_scope.cancel()
+
+
+async def _serve_hooks(
+    daemon: Daemon,
+    listening: Endpoint,
+    limits: Limits,
+    stopping: trio.Event,
+    announce: Callable[[], None],
+) -> None:
+    async with trio.open_nursery() as server_nursery:
+        await server_nursery.start(partial(serve, listening, daemon, limits, stopping=stopping))
+        if pace := watchdog.pace(daemon.environ):
+            await server_nursery.start(watchdog.run, pace, daemon.environ, listening.path, stopping)
+        announce()
+        notify(daemon.environ, service_notify.READY)
 
 
 async def _obey_signals(
@@ -238,10 +264,11 @@ def _assemble(
     settings: Settings,
     load: Callable[[], Settings],
     environ: Mapping[str, str],
-    journal: Journal,
-    ledger: Ledger,
+    storage: tuple[Journal, Ledger],
+    held: ExitStack,
 ) -> Daemon:
     """The daemon on its storage, in an epoch of its own."""
+    journal, ledger = storage
     epoch = next_epoch(settings.paths.state_dir, at_least=journal.highest_epoch())
     emitter = Emitter(journal, _ceilings(settings), _redactor(settings, environ))
     book = SessionBook(
@@ -260,6 +287,7 @@ def _assemble(
         journal=journal,
         emitter=emitter,
         observer=Observer(book, journal, last_hook_ns=book.last_heard_ns()),
+        delivery=open_delivery(settings, environ, book, held),
         started=trio.current_time(),
     )
 

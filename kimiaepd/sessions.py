@@ -120,11 +120,18 @@ class SessionBook:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def get(self, session_id: str, now: float) -> Session:
-        """The session of this id, brought back or begun; it counts as seen now."""
+    def get(self, session_id: str, now: float, *, is_heard: bool = True) -> Session:
+        """The session of this id, brought back or begun.
+
+        Args:
+            session_id: the vendor's id of it.
+            now: monotonic seconds.
+            is_heard: it counts as seen now; not so where nobody but us speaks of it.
+        """
         session = self._sessions.pop(session_id, None) or self._bring_back(session_id, now)
         self._sessions[session_id] = session  # last in, so the first is the one seen longest ago
-        session.seen_at = now
+        if is_heard:
+            session.seen_at = now
         while len(self._sessions) > MOST:
             self._let_go(next(iter(self)))
         return session
@@ -141,6 +148,18 @@ class SessionBook:
             waits = "waits" in _state_of(record)
             if waits or (record.get("open") and quiet <= self.idle_seconds):
                 self.get(session_id, now).seen_at = now - quiet
+
+    def is_known(self, session_id: str) -> bool:
+        """Whether a hook of this session ever came, as far as anybody here remembers."""
+        return (
+            session_id in self._sessions
+            or self.ledger.get(session_id) is not None
+            or self.journal.last_position(session_id) is not None
+        )
+
+    def going_on(self) -> list[str]:
+        """The sessions in memory that have not ended."""
+        return [session.id for session in self if not session.is_over]
 
     def last_heard_ns(self) -> int | None:
         """When the last hook of all came, by what the ledger kept; None before the first."""

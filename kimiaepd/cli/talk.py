@@ -72,7 +72,23 @@ def _lines(answer: JSONObject) -> dict[str, str]:
         "events": _pairs(said("events")),
         "disk": _pairs(said("log")),
         "clients": _pairs(said("connections")),
+        "relay": _relay(said("relay")),
     }
+
+
+def _relay(value: JSON) -> str:
+    """The link and how far behind it is; the last error where something is wrong."""
+    if not isinstance(value, dict):
+        return "none configured; events stay on disk"
+    said = value.get
+    parts = [
+        f"{said('url')} {said('link')} for {said('for_s')} s",
+        f"{said('delivered')} delivered, {said('lag_events')} to go ({said('lag_bytes')} bytes)",
+    ]
+    parts += [f"{said(name)} {name}" for name in ("rejected", "lost", "crashes") if said(name)]
+    if error := said("last_error"):
+        parts.append(f"last error: {tame(str(error))}")
+    return ", ".join(parts)
 
 
 def _sessions(answer: JSONObject) -> list[tuple[str, str]]:

@@ -59,6 +59,11 @@ class Ceilings:
         """The ceiling of an event type; its category is its first word."""
         return self.overrides.get(event_type.partition(".")[0], self.default)
 
+    @property
+    def highest(self) -> Capture:
+        """The highest ceiling of all."""
+        return max(self.default, *self.overrides.values(), Capture.NONE)
+
 
 def gate(draft: Draft, ceiling: Capture, redactor: Redactor) -> JSONObject | None:
     """The draft's data at a ceiling; None where nothing may ride."""

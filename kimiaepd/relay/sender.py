@@ -75,6 +75,7 @@ class RelaySender:
     lost: int = field(default=0, init=False)
     """Events whose log was removed before they were proven."""
     _link: Link | None = field(default=None, init=False)
+    _has_token: bool = field(default=False, init=False)
     _state: State = field(default="starting", init=False)
     _since: float = field(factory=trio.current_time, init=False)
     _error: str | None = field(default=None, init=False)
@@ -110,6 +111,11 @@ class RelaySender:
     def is_up(self) -> bool:
         """Whether there is a connection with a relay that said hello."""
         return self._link is not None and self._link.is_up
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether the relay knows who we are, so that it may command (AEP-0004 section 4)."""
+        return self.is_up and self._has_token
 
     def status(self) -> JSONObject:
         """What `kimiaepd status` says of delivery."""
@@ -154,6 +160,7 @@ class RelaySender:
 
     async def _connect_once(self) -> None:
         token = self.token()
+        self._has_token = token is not None
         self._link = Link(self.outbox, self._orders(token), self.stopping)
         try:
             await connected(self.address, token, self._link.talk)

@@ -1,0 +1,184 @@
+"""Control intake (AEP-0004): dedupe, decide, acknowledge once, and remember the answer.
+
+Rules:
+- One decision a command, whatever is repeated: `(source, id)` is the key. A repeated command gets
+  the recorded acknowledgement again, byte for byte, and nothing is done twice (section 3).
+- What is accepted is what somebody registered: with nothing registered, everything is
+  "unsupported". Without an authenticated connection everything is "unauthorized" (section 4).
+- The acknowledgement is an ordinary event of its session, with `cause` the command. For a session
+  that is not known it is sent and not logged: it has no order to stand in.
+- The answer does not wait: a handler decides at once, and what comes of it are events of its own.
+
+It does not know what a command means; `gate`, `instruct` and the web channel register that. The
+dedupe memory lives as long as the daemon: `MOST` commands, the oldest forgotten first; with the
+acknowledgements, a few hundred bytes each, 4 MiB at worst.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+import structlog
+from attrs import define, field, frozen
+
+from kimiaepd.mapping.event import Capture, Draft, Field
+from kimiaepd.mapping.json_value import JSON, JSONObject
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+MOST = 4_096
+LONGEST_KEY = 1_024
+"""Characters of a command's id, source and session each; a longer one is no command."""
+
+Reason: TypeAlias = Literal["unsupported", "unauthorized", "busy", "refused", "invalid"]
+"""Why a command is rejected: the standard's closed set."""
+
+
+@frozen
+class Command:
+    """A command as it came.
+
+    Attributes:
+        id: its id; with `source` the key of the dedupe.
+        source: who sent it, as it says itself.
+        type: `control.{verb}` or a vendor's own.
+        session: the session that it is for.
+        subject: the event that it is about: the ask that it answers.
+        data: its payload.
+    """
+
+    id: str
+    source: str
+    type: str
+    session: str
+    subject: str | None
+    data: JSONObject
+
+
+@frozen
+class Decision:
+    """The answer to a command.
+
+    Attributes:
+        reason: None where it is accepted.
+        detail: for people; rides at `redacted`.
+    """
+
+    reason: Reason | None = None
+    detail: str | None = None
+
+
+ACCEPTED = Decision()
+
+Handler: TypeAlias = Callable[[Command], Decision]
+
+Acknowledge: TypeAlias = Callable[[Command, Draft], bytes]
+"""Logs or sends an acknowledgement; gives back its line, without a newline."""
+
+
+def read_command(event: JSONObject) -> Command | None:
+    """The command that an event is; None where it is none, or lacks what makes one."""
+    kind = event.get("type")
+    if not isinstance(kind, str) or not _is_command(kind):
+        return None
+    key = [_key(event.get(name)) for name in ("id", "source", "session")]
+    subject, data = event.get("subject"), event.get("data")
+    if not (key[0] and key[1] and key[2]):
+        return None
+    return Command(
+        id=key[0],
+        source=key[1],
+        type=kind,
+        session=key[2],
+        subject=subject if isinstance(subject, str) else None,
+        data=data if isinstance(data, dict) else {},
+    )
+
+
+def _is_command(kind: str) -> bool:
+    if kind in ("control.accepted", "control.rejected"):
+        return False  # somebody else's answers, which a relay fans out
+    first, *rest = kind.split(".")
+    return first == "control" or (first == "x" and "control" in rest[1:-1])
+
+
+def _key(value: JSON) -> str | None:
+    return value if isinstance(value, str) and 0 < len(value) <= LONGEST_KEY else None
+
+
+@define(eq=False)
+class Commands:
+    """The commands of all sessions.
+
+    Attributes:
+        is_known: whether there is, or was, a session of this id.
+        acknowledge: see `Acknowledge`.
+        again: sends a recorded acknowledgement once more.
+        is_authenticated: whether the connection they come over is.
+        taken: commands that were decided, by what came of it.
+        repeated: commands that came again.
+        ignored: events from the relay that are no command.
+    """
+
+    is_known: Callable[[str], bool]
+    acknowledge: Acknowledge
+    again: Callable[[bytes], object]
+    is_authenticated: Callable[[], bool]
+    taken: dict[str, int] = field(factory=dict)
+    repeated: int = 0
+    ignored: int = 0
+    _handlers: dict[str, Handler] = field(factory=dict)
+    _recorded: OrderedDict[tuple[str, str], bytes] = field(factory=OrderedDict)
+
+    def register(self, kind: str, handler: Handler) -> None:
+        """Accept commands of a type from now on; `hello` says so at the next connection."""
+        self._handlers[kind] = handler
+
+    @property
+    def accepts(self) -> tuple[str, ...]:
+        """The types that are accepted, in order."""
+        return tuple(sorted(self._handlers))
+
+    def take(self, event: JSONObject) -> None:
+        """Take what the relay sent; it never raises."""
+        command = read_command(event)
+        if command is None:
+            self.ignored += 1
+            return
+        key = (command.source, command.id)
+        if recorded := self._recorded.get(key):
+            self.repeated += 1
+            self.again(recorded)
+            return
+        decision = self._decide(command)
+        outcome = decision.reason or "accepted"
+        self.taken[outcome] = self.taken.get(outcome, 0) + 1
+        self._recorded[key] = self.acknowledge(command, _draft(decision))
+        if len(self._recorded) > MOST:
+            self._recorded.popitem(last=False)
+
+    def _decide(self, command: Command) -> Decision:
+        handler = self._handlers.get(command.type)
+        if not self.is_authenticated():
+            return Decision("unauthorized")
+        if handler is None:
+            return Decision("unsupported")
+        if not self.is_known(command.session):
+            return Decision("invalid", "no such session")
+        try:
+            return handler(command)
+        except Exception:
+            # A defect of one handler must not end delivery.
+            log.exception("a command's handler failed", type=command.type)
+            return Decision("refused", "the handler failed")
+
+
+def _draft(decision: Decision) -> Draft:
+    if decision.reason is None:
+        return Draft("control.accepted")
+    fields = [Field(("reason",), Capture.METADATA, decision.reason)]
+    if decision.detail:
+        fields.append(Field(("detail",), Capture.REDACTED, decision.detail))
+    return Draft("control.rejected", None, tuple(fields))

@@ -1,0 +1,128 @@
+"""Delivery as the daemon has it: the sender made from its settings, presence, and commands.
+
+Rules:
+- There is a sender where `relay.url` is set, and nothing of it runs where not.
+- `agent.presence` says online after each hello and offline before an orderly end. It belongs to no
+  session, so it is in no log.
+- What cannot be used (a relay in plain text elsewhere) ends the start with a line, not a thread.
+
+How events travel is `relay/`'s business, what a command means its handlers'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Literal
+
+import trio
+from attrs import define
+
+from kimiaepd.commands import Command, Commands
+from kimiaepd.emitter import Emitter, source_of
+from kimiaepd.mapping.event import Capture, Draft, Field
+from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.relay import frames
+from kimiaepd.relay.address import address_of
+from kimiaepd.relay.positions import Positions
+from kimiaepd.relay.rejects import NAME as REJECTS
+from kimiaepd.relay.rejects import Rejects
+from kimiaepd.relay.sender import RelaySender
+from kimiaepd.relay_token import relay_token
+from kimiaepd.sessions import SessionBook
+from kimiaepd.settings import Settings
+from kimiaepd.supervisor import Supervisor
+
+
+@define(eq=False)
+class Delivery:
+    """One relay, and what it sends back.
+
+    Attributes:
+        sender: delivers.
+        commands: takes what comes back.
+        supervisor: keeps the sender running.
+    """
+
+    sender: RelaySender
+    commands: Commands
+    supervisor: Supervisor
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Deliver until told to stop and everything was, or until cancelled."""
+        await self.supervisor.run(self.sender.run, task_status=task_status)
+
+    def removed(self, session: str) -> None:
+        """A session's log is gone."""
+        self.sender.removed(session)
+
+    def status(self) -> JSONObject:
+        """What `kimiaepd status` says of it."""
+        decided: dict[str, JSON] = dict(self.commands.taken)
+        return {
+            **self.sender.status(),
+            "crashes": self.supervisor.crashes,
+            "commands": {**decided, "repeated": self.commands.repeated},
+        }
+
+
+def open_delivery(
+    settings: Settings,
+    environ: Mapping[str, str],
+    book: SessionBook,
+    held: ExitStack,
+) -> Delivery | None:
+    """Delivery to the configured relay; None where there is none. `held` closes what it opens.
+
+    Raises:
+        ConfigError: the relay cannot be used, or the positions cannot be kept.
+    """
+    address = address_of(settings.relay)
+    if address is None:
+        return None
+    emitter = book.emitter
+    positions = Positions.open(settings.paths.state_dir, address.url)
+    held.callback(positions.close)
+    sender = RelaySender(
+        address=address,
+        token=lambda: relay_token(settings.relay, environ),
+        log_dir=settings.paths.log_dir,
+        positions=positions,
+        rejects=Rejects(settings.paths.state_dir / REJECTS),
+        hello=lambda token: frames.hello(
+            f"{book.host}/{book.epoch}", emitter.ceilings.highest, commands.accepts if token else ()
+        ),
+        first=lambda: [_presence(emitter, book.host, "online")],
+        last=lambda: [_presence(emitter, book.host, "offline")],
+        claims=book.going_on,
+    )
+    commands = Commands(
+        is_known=book.is_known,
+        acknowledge=partial(_acknowledge, book, sender),
+        again=sender.send,
+        is_authenticated=lambda: sender.is_authenticated,
+    )
+    sender.command = commands.take
+    emitter.logged = sender.logged
+    return Delivery(sender, commands, Supervisor("relay"))
+
+
+def _presence(emitter: Emitter, host: str, state: Literal["online", "offline"]) -> bytes:
+    draft = Draft("agent.presence", None, (Field(("state",), Capture.METADATA, state),))
+    return emitter.aside(draft, source_of(host)).rstrip(b"\n")
+
+
+def _acknowledge(book: SessionBook, sender: RelaySender, command: Command, draft: Draft) -> bytes:
+    """Log an answer in its session's order; send it alone where there is no such session."""
+    if not book.is_known(command.session):
+        line = book.emitter.aside(
+            draft, source_of(book.host), session=command.session, cause=command.id
+        ).rstrip(b"\n")
+        sender.send(line)
+        return line
+    session = book.get(command.session, trio.current_time(), is_heard=False)
+    run = session.state.run.id if session.state.run else None
+    line = book.emitter.say(session.stream, draft, run=run, cause=command.id).rstrip(b"\n")
+    book.keep(session)
+    return line
