@@ -25,7 +25,7 @@ from pathlib import Path
 from attrs import evolve, frozen
 
 from kimiaepd import probe
-from kimiaepd.doctor.check import Check, Patient, finding, ok, warning
+from kimiaepd.doctor.check import Check, Level, Patient, finding, ok, warning
 from kimiaepd.doctor.runs import PATIENCE_SECONDS, Run, run
 from kimiaepd.errors import UserError
 from kimiaepd.hook_socket.client import request
@@ -96,12 +96,14 @@ async def examine(
     check = _verdict(tried, paths.socket, stale, setup)
     if any(one.wrong or one.arrived is False for one in tried):
         return Seen((check,), probed=False)
+    alone = await _without_daemon(able.values(), stale, setup)
+    if alone.level is Level.FINDING:
+        return Seen((check, alone), probed=False)
     program = (
         finding(PROGRAM, f"{stale}: it is of another version, or damaged", setup)
         if stale
         else ok(PROGRAM, f"{next(iter(able.values())).shim} is this version's")
     )
-    alone = await _without_daemon(able.values(), setup)
     return Seen((program, check, alone), probed=all(one.arrived for one in tried))
 
 
@@ -136,13 +138,14 @@ async def _came(path: Path, nonce: str) -> bool | None:
 
 
 def _verdict(tried: list[_Tried], path: Path, stale: str | None, setup: str) -> Check:
-    because = f" ({stale})" if stale else ""
     for one in tried:
         if one.wrong:
             remedy = setup if stale else f"{setup}; if it stays so, please report this"
-            return finding(COMMAND, f"run in an empty environment {one.wrong}{because}", remedy)
+            return finding(
+                COMMAND, f"run in an empty environment {one.wrong}{_because(stale)}", remedy
+            )
     if any(one.arrived is False for one in tried):
-        said = f"it exits 0, but its probe did not arrive at the daemon at {path}{because}"
+        said = f"it exits 0, but its probe did not arrive at the daemon at {path}{_because(stale)}"
         return finding(COMMAND, said, setup if stale else "start the daemon again, and look again")
     slowest = max(one.ms for one in tried)
     if all(one.arrived for one in tried):
@@ -153,6 +156,10 @@ def _verdict(tried: list[_Tried], path: Path, stale: str | None, setup: str) -> 
     if slowest > SLOW_SECONDS * 1000:
         return warning(COMMAND, said, "find out what keeps the machine busy: kimi waits for it")
     return ok(COMMAND, said)
+
+
+def _because(stale: str | None) -> str:
+    return f" ({stale})" if stale else ""
 
 
 def _wrong(done: Run) -> str | None:
@@ -176,7 +183,7 @@ def _wrong(done: Run) -> str | None:
 # --- without a daemon --------------------------------------------------------------------------
 
 
-async def _without_daemon(commands: Iterable[Command], setup: str) -> Check:
+async def _without_daemon(commands: Iterable[Command], stale: str | None, setup: str) -> Check:
     programs = dict.fromkeys(evolve(each, seconds=OBSERVED.seconds) for each in commands)
     took: list[int] = []
     with _sockets() as sockets:
@@ -185,7 +192,8 @@ async def _without_daemon(commands: Iterable[Command], setup: str) -> Check:
                 other = evolve(command, socket=str(path))
                 done = await run(other.render(), probe.payload(secrets.token_hex(16)))
                 if wrong := _wrong(done):
-                    return finding(ALONE, f"with {what} at its path {wrong}", setup)
+                    said = f"with {what} at its path {wrong}{_because(stale)}"
+                    return finding(ALONE, said, setup)
                 took.append(done.ms)
     said = (
         f"it exits 0 and says nothing, with no socket ({took[0]} ms) and a dead one ({took[1]} ms)"

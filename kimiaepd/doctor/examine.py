@@ -50,12 +50,12 @@ async def examine(
     """
     looks = _Looks(patient)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(looks.take, versions.NAME, partial(looks.versions, ask))
-        nursery.start_soon(looks.take, daemon.DAEMON, looks.daemon)
-        nursery.start_soon(looks.take, web.WEB, looks.web)
-    await looks.take(config.FILE, looks.config)
-    await looks.take(command.COMMAND, looks.command)
-    await looks.take(storage.LOG, partial(looks.storage, now()))
+        nursery.start_soon(looks.take, versions.NAME, partial(looks.ask_kimi, ask))
+        nursery.start_soon(looks.take, daemon.DAEMON, looks.at_daemon)
+        nursery.start_soon(looks.take, web.WEB, looks.at_web)
+    await looks.take(config.FILE, looks.at_config)
+    await looks.take(command.COMMAND, looks.run_command)
+    await looks.take(storage.LOG, partial(looks.at_storage, now()))
     return await looks.report(now())
 
 
@@ -81,26 +81,26 @@ class _Looks:
         except OSError as error:
             self.failed.append(finding(name, f"it cannot be looked at: {error}", _AGAIN))
 
-    async def versions(self, ask: Callable[[], Installed]) -> None:
+    async def ask_kimi(self, ask: Callable[[], Installed]) -> None:
         installed = await trio.to_thread.run_sync(ask, abandon_on_cancel=True)
         self.patient = evolve(self.patient, installed=installed)
         self.of_versions = (versions.examine(installed),)
 
-    async def daemon(self) -> None:
+    async def at_daemon(self) -> None:
         self.of_daemon = await daemon.examine(self.patient)
 
-    async def web(self) -> None:
+    async def at_web(self) -> None:
         self.of_web = await web.examine(self.patient)
 
-    async def config(self) -> None:
+    async def at_config(self) -> None:
         self.of_config = await trio.to_thread.run_sync(config.examine, self.patient)
 
-    async def command(self) -> None:
+    async def run_command(self) -> None:
         self.of_command = await command.examine(
             self.patient, self.of_config.commands, self.of_daemon.status
         )
 
-    async def storage(self, now: dt.datetime) -> None:
+    async def at_storage(self, now: dt.datetime) -> None:
         self.of_storage = await trio.to_thread.run_sync(
             storage.examine, self.patient, self.of_daemon.status, now
         )
