@@ -105,22 +105,29 @@ class Backlog:
         stem = stem_of(session)
         stamps, file = _newest(directory, stem)
         backlog = cls(directory, session, Extent(), after, stem, None, file)
+        try:
+            backlog._begin_after(after, stamps)
+        except BaseException:
+            backlog.close()
+            raise
+        return backlog
+
+    def _begin_after(self, after: Position | None, stamps: list[int]) -> None:
+        """Go back from the file that is written to, until one has the position or none is left."""
         events = size = 0
         for stamp in (None, *reversed(stamps)):
-            if stamp is not None:
-                file = _open(directory, stem, stamp)
+            file = self._file if stamp is None else _open(self.directory, self._stem, stamp)
             if file is None:
                 continue
-            if file is not backlog._file:
-                backlog.close()
-            backlog._file, backlog._stamp = file, stamp
+            if file is not self._file:
+                self.close()
+                self._file, self._stamp = file, stamp
             start, found, length = _begin(file, after)
             events, size = events + found, size + length
             file.seek(start)
             if start:
                 break
-        backlog.extent = Extent(events, size)
-        return backlog
+        self.extent = Extent(events, size)
 
     def read(self, most_events: int, most_bytes: int) -> list[Item]:
         """The next events, in order; none where there are no more for now.
