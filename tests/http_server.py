@@ -47,7 +47,7 @@ class Server:
     replies: dict[str, Reply]
     asked: list[Request] = field(factory=list)
 
-    async def talk(self, stream: trio.SocketStream) -> None:
+    async def talk(self, stream: trio.abc.Stream) -> None:
         """Answer one request and hang up."""
         try:
             request = await self._request(stream)
@@ -60,7 +60,7 @@ class Server:
             with trio.CancelScope(shield=True):
                 await trio.aclose_forcefully(stream)
 
-    async def _answer(self, stream: trio.SocketStream, request: Request) -> None:
+    async def _answer(self, stream: trio.abc.Stream, request: Request) -> None:
         reply = self.replies.get(request.path, http(404))
         if callable(reply):
             reply = reply(request)
@@ -69,13 +69,16 @@ class Server:
         else:
             await stream.send_all(reply)
 
-    async def _request(self, stream: trio.SocketStream) -> Request | None:
+    async def _request(self, stream: trio.abc.Stream) -> Request | None:
         head = b""
         while b"\r\n\r\n" not in head:
             piece = await stream.receive_some()
             if not piece:
                 return None
             head += piece
+            if not head[:1].isupper():  # such as TLS where none is spoken
+                await stream.send_all(http(400))
+                return None
         first, *rest = head.decode("latin-1").split("\r\n\r\n")[0].split("\r\n")
         pairs = (line.split(": ", 1) for line in rest)
         return Request(first.split(" ")[1], {name.lower(): value for name, value in pairs})

@@ -1,0 +1,232 @@
+"""The relay: reached, AEP, authorised; whether an answer could come back; and its clock.
+
+Rules:
+- What is said is what was proven: its discovery document over HTTP proves that it is there and
+  speaks AEP, an answered hello over its WebSocket that events could be delivered with our token.
+- The first thing that is wrong is the finding; what depends on it is not looked at.
+- The token goes over TLS, to this machine, or where `relay.allow_plaintext` says so; never after a
+  redirect, and never to a host that the relay names.
+
+Nothing is delivered and nothing subscribed to.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import email.utils
+import ipaddress
+from urllib.parse import urlsplit
+
+from kimiaepd.doctor.check import Check, Patient, finding, ok, warning
+from kimiaepd.doctor.hello import NoHelloError, Place, exchange
+from kimiaepd.doctor.one_get import Answer, UnreachableError, get
+from kimiaepd.doctor.told import told
+from kimiaepd.errors import ConfigError
+from kimiaepd.log_lines import tame
+from kimiaepd.mapping.event import VERSION
+from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.relay_token import relay_token
+from kimiaepd.settings import RelaySettings
+
+RELAY, CONTROL, CLOCK = "relay", "control", "clock"
+
+ANSWER_SECONDS = 5.0
+
+APART_SECONDS = 60.0
+"""How far our clock and the relay's may be apart: deadlines of asks are told by the clock."""
+
+_OK = 200
+_NOT_AUTHORISED = (401, 403)
+_UPGRADE = 426
+_REDIRECTS = range(300, 400)
+_BROKEN = range(500, 600)
+
+_RIGHT_URL = "set relay.url to the relay's base URL, as its own documentation gives it"
+_GIVE_TOKEN = "set relay.token_file (or AEP_TOKEN) to the token that the relay has for this machine"  # noqa: S105 - it says how
+
+
+async def examine(patient: Patient, now: dt.datetime) -> tuple[Check, ...]:
+    """Look at the relay that is configured; it takes half a minute at most.
+
+    Args:
+        patient: whose relay it is.
+        now: the time, with its zone.
+    """
+    settings = patient.settings.relay
+    if settings.url is None:
+        return (ok(RELAY, "none configured; events stay on disk"), *_gate_alone(patient))
+    if not _may_go_there(settings):
+        said = f"relay.url: {settings.url} is not encrypted and not on this machine"
+        remedy = "use wss://, or set relay.allow_plaintext where the network between is yours"
+        return (finding(RELAY, said, remedy),)
+    try:
+        token = relay_token(settings, patient.environ)
+    except ConfigError as error:
+        return (told(RELAY, error, remedy=_GIVE_TOKEN),)
+    return await _ask(patient, settings.url, token, now)
+
+
+async def _ask(
+    patient: Patient, url: str, token: str | None, now: dt.datetime
+) -> tuple[Check, ...]:
+    try:
+        answer = await _discover(url, token)
+    except UnreachableError as error:
+        said = f"{url} cannot be reached: {error}"
+        return (finding(RELAY, said, "see that the relay runs, and that relay.url is its"),)
+    document = answer.json() or {}
+    trouble = _refusal(url, answer, token) or _not_ours(url, document)
+    checks = [trouble] if trouble else await _greet(patient, url, document, token)
+    return (*checks, *_clock(url, answer, now))
+
+
+def _gate_alone(patient: Patient) -> list[Check]:
+    if not patient.settings.gate.enabled:
+        return []
+    said = "gate.enabled is set, but without a relay nobody can answer: no call is held"
+    return [warning(CONTROL, said, "set relay.url and its token, or gate.enabled = false")]
+
+
+def _may_go_there(settings: RelaySettings) -> bool:
+    """Whether token and events may travel to the relay (AEP-0003 section 8.1)."""
+    url = urlsplit(settings.url or "")
+    return url.scheme in ("wss", "https") or settings.allow_plaintext or _is_loopback(url.hostname)
+
+
+def _is_loopback(host: str | None) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
+# --- discovery, AEP-0003 section 3.4 -------------------------------------------------------------
+
+
+async def _discover(url: str, token: str | None) -> Answer:
+    base = url.replace("ws", "http", 1) if url.startswith("ws") else url
+    headers = {"AEP-Version": VERSION}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    return await get(f"{base}/events", headers=headers, seconds=ANSWER_SECONDS)
+
+
+def _refusal(url: str, answer: Answer, token: str | None) -> Check | None:
+    """What is wrong with an answer by its status alone; None where nothing is."""
+    status = answer.status
+    if status in _NOT_AUTHORISED:
+        return _unauthorised(url, f"HTTP {status}", token)
+    if status in _REDIRECTS:
+        to = tame(answer.headers.get("location", "somewhere else"))
+        said = f"{url} sends its callers to {to} (HTTP {status}); a token is never sent after it"
+        return finding(RELAY, said, "set relay.url to the place itself")
+    if status == _UPGRADE:
+        return _other_version(url, (answer.json() or {}).get("versions"))
+    if status in _BROKEN:
+        said = f"{url} is broken, or what stands before it: HTTP {status}"
+        return finding(RELAY, said, "see the relay's own log")
+    if status != _OK:
+        said = f"{url}/events is no AEP endpoint: HTTP {status}"
+        return finding(RELAY, said, _RIGHT_URL)
+    return None
+
+
+def _not_ours(url: str, document: JSONObject) -> Check | None:
+    """What is wrong with a discovery document; None where nothing is."""
+    versions = document.get("aep")
+    if not isinstance(versions, list):
+        said = f"{url}/events is no AEP endpoint: it gives no discovery document"
+        return finding(RELAY, said, _RIGHT_URL)
+    return None if VERSION in versions else _other_version(url, versions)
+
+
+def _other_version(url: str, versions: JSON) -> Check:
+    said = f"{url} speaks AEP {_listed(versions)}, and this version of kimiaepd {VERSION} alone"
+    return finding(RELAY, said, "upgrade the older of the two")
+
+
+def _unauthorised(url: str, what: str, token: str | None) -> Check:
+    if token:
+        said = f"{url} does not take the token ({what})"
+        return finding(RELAY, said, _GIVE_TOKEN)
+    return finding(RELAY, f"{url} wants a token ({what}), and none is set", _GIVE_TOKEN)
+
+
+def _socket_endpoint(document: JSONObject) -> str | None:
+    """The path of the socket below the base; a whole URL could lead the token elsewhere."""
+    endpoints = document.get("endpoints")
+    path = endpoints.get("socket") if isinstance(endpoints, dict) else None
+    is_path = isinstance(path, str) and path.startswith("/") and path.isascii()
+    return path if isinstance(path, str) and is_path and path.isprintable() else None
+
+
+# --- the socket ----------------------------------------------------------------------------------
+
+
+async def _greet(
+    patient: Patient, url: str, document: JSONObject, token: str | None
+) -> list[Check]:
+    endpoint = _socket_endpoint(document)
+    if endpoint is None:
+        said = f"{url} has no WebSocket endpoint, and events are delivered over one"
+        return [finding(RELAY, said, _RIGHT_URL)]
+    try:
+        hello = await exchange(Place.of(url, endpoint), token)
+    except NoHelloError as error:
+        return [_no_hello(url, error, token)]
+    versions = hello.get("versions")
+    if not isinstance(versions, list) or VERSION not in versions:
+        return [_other_version(url, versions)]
+    found = hello.get("capabilities")
+    capabilities = found if isinstance(found, dict) else {}
+    sent = "with the token" if token else "without a token"
+    line = f"{url} answers our hello, sent {sent}: AEP {_listed(versions)}"
+    return [
+        ok(RELAY, f"{line}; its capabilities: {_listed([*capabilities])}"),
+        _control(patient, capabilities.get("control"), token),
+    ]
+
+
+def _no_hello(url: str, error: NoHelloError, token: str | None) -> Check:
+    if error.refused:
+        return _unauthorised(url, f"at its WebSocket: {error}", token)
+    said = f"{url} answers over HTTP, but gives no hello over its WebSocket: {error}"
+    return finding(RELAY, said, "see what stands between, such as a proxy without WebSockets")
+
+
+def _control(patient: Patient, control: JSON, token: str | None) -> Check:
+    if not token:
+        said = "no token is set, and no relay takes an answer or another command without"
+        return warning(CONTROL, said, _GIVE_TOKEN)
+    accepts = control.get("accepts") if isinstance(control, dict) else None
+    gate = "on" if patient.settings.gate.enabled else "off, so no call is held"
+    return ok(
+        CONTROL,
+        f"possible: the relay answered with the token; it says to accept: {_listed(accepts)}; "
+        f"gate.enabled is {gate}",
+    )
+
+
+def _listed(values: JSON) -> str:
+    found = [str(value) for value in values] if isinstance(values, list) else []
+    return tame(", ".join(found)) or "nothing"
+
+
+# --- the clock -----------------------------------------------------------------------------------
+
+
+def _clock(url: str, answer: Answer, now: dt.datetime) -> list[Check]:
+    try:
+        theirs = email.utils.parsedate_to_datetime(answer.headers.get("date", ""))
+        if theirs.tzinfo is None:  # "-0000": UTC, from who knows no better
+            theirs = theirs.replace(tzinfo=dt.UTC)
+        apart = (theirs - now).total_seconds()
+    except (ValueError, OverflowError):
+        return []
+    if abs(apart) <= APART_SECONDS:
+        return []
+    side = "ahead of" if apart > 0 else "behind"
+    said = f"the clock of {url} is {abs(apart):.0f} s {side} this machine's"
+    return [
+        warning(CLOCK, said, "set the one that is wrong; with systemd: timedatectl set-ntp true")
+    ]
