@@ -13,6 +13,7 @@ from kimiaepd.setup.command import Entry, entries
 from kimiaepd.setup.config_edit import Action, plan_install, plan_uninstall
 from kimiaepd.setup.config_text import BOM, read
 from kimiaepd.setup.events import Version, known_to
+from kimiaepd.setup.placeholder import PREFIX
 from kimiaepd.setup.toml_statements import Kind, statements
 
 OLD, NEW = Version(0, 28, 0), Version(2, 1, 0)
@@ -89,6 +90,13 @@ def config_files(draw: st.DrawFn) -> bytes:
     if draw(st.booleans()):
         text = text.replace("\r\n", "\n").replace("\n", "\r\n")
     return (BOM if draw(st.integers(0, 9)) == 0 else b"") + text.encode()
+
+
+def split(raw: bytes) -> tuple[dict[str, object], list[object]]:
+    """What others say: their tables, and their hooks in order."""
+    config = read(raw)
+    rest = {key: value for key, value in config.data.items() if key != "hooks"}
+    return rest, [hook.values for hook in config.hooks if not hook.ours]
 
 
 def ours(raw: bytes) -> list[Entry | None]:
@@ -177,8 +185,33 @@ def test_a_comment_anywhere_among_our_lines_stays(raw: bytes, at: int) -> None:
     assert ours(left) == []
 
 
+placeholders = st.builds(
+    "{indent}{key} = [{inside}]{end}".format,
+    indent=indents,
+    key=st.sampled_from(["hooks", "'hooks'", '"h\\u006foks"']),
+    inside=st.sampled_from(["", " ", "\t"]),
+    end=st.sampled_from(["", " # mine", "#", "\t# hooks = []  "]),
+)
+
+
+@unhurried
+@given(config_files(), placeholders, trivia)
+def test_a_placeholder_above_everything_comes_back_to_the_byte(
+    raw: bytes, placeholder: str, below: str
+) -> None:
+    if "hooks" in read(raw).data:
+        return
+    mark = BOM if raw.startswith(BOM) else b""
+    old = mark + f"{placeholder}\n{below}\n".encode() + raw.removeprefix(BOM)
+    plan = plan_install(old, wanted(OLD), OLD)
+    assert plan.new.replace(PREFIX, b"", 1).startswith(old)
+    assert repr(split(plan.new)) == repr(split(raw))
+    upgraded = plan_install(plan.new, wanted(NEW, "/b/shim.py"), NEW)
+    assert plan_uninstall(upgraded.new).new == plan_uninstall(plan.new).new == old
+
+
 class AnyOrder(RuleBasedStateMachine):
-    """Installs, upgrades, rewrites by the vendor and uninstalls, in any order, on any file."""
+    """Installs, upgrades, rewrites and uninstalls, and others' edits, in any order, on any file."""
 
     raw = b""
     foreign = ""
@@ -188,6 +221,7 @@ class AnyOrder(RuleBasedStateMachine):
     def start(self, raw: bytes) -> None:
         self.raw = raw
         self.foreign = read(raw).foreign()
+        self.added: list[bytes] = []
 
     @rule(version=st.sampled_from([OLD, NEW]), shim=st.sampled_from(["/a/shim.py", "/b/shim.py"]))
     def install(self, version: Version, shim: str) -> None:
@@ -201,6 +235,28 @@ class AnyOrder(RuleBasedStateMachine):
         self.raw = plan_uninstall(self.raw).new
         assert plan_uninstall(self.raw).action is Action.UNCHANGED
 
+    @rule(hook=foreign_hooks)
+    def another_tool_appends_its_hook(self, hook: str) -> None:
+        self.append(hook)
+
+    @rule(number=st.integers(0, 10**6), value=values)
+    def somebody_appends_a_table(self, number: int, value: str) -> None:
+        self.append(f"# {number}\n[x{number}]\ny = {value}")
+
+    def append(self, text: str) -> None:
+        raw = self.raw + f"\n{text}\n".encode()
+        if parses(raw.removeprefix(BOM).decode()):  # no placeholder, nor such a table
+            self.raw = raw
+            self.foreign = read(raw).foreign()
+            self.added.append(text.encode())
+
+    @rule(placeholder=placeholders)
+    def somebody_seeds_a_placeholder(self, placeholder: str) -> None:
+        mark = BOM if self.raw.startswith(BOM) else b""
+        raw = mark + f"{placeholder}\n".encode() + self.raw.removeprefix(BOM)
+        if parses(raw.removeprefix(BOM).decode()):
+            self.raw = raw
+
     @rule()
     def the_vendor_rewrites(self) -> None:
         data = read(self.raw).data
@@ -208,12 +264,14 @@ class AnyOrder(RuleBasedStateMachine):
         # Where tomlkit itself cannot write what it is given, there is nothing to learn about us.
         if parses(text) and repr(tomllib.loads(text)) == repr(data):
             self.raw = text.encode()
+            self.added = []
 
     @invariant()
     def one_set_of_ours_and_all_of_theirs(self) -> None:
         assert sorted(entry for entry in ours(self.raw) if entry) == sorted(self.wanted)
         assert len(ours(self.raw)) == len(self.wanted)
         assert read(self.raw).foreign() == self.foreign
+        assert all(text in self.raw for text in self.added)
 
 
 TestAnyOrder = AnyOrder.TestCase
