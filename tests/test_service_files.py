@@ -1,4 +1,4 @@
-"""The file that a manager reads, and the programs that are run: whole or not at all, and in time."""
+"""The file that a manager reads, and the programs that are run: whole, ours, and in time."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ async def test_a_failure_is_one_line_that_a_terminal_can_bear(bin_folder: Path) 
 
 
 async def test_a_silent_failure_says_its_status(bin_folder: Path) -> None:
-    with pytest.raises(ToolError, match="^ctl: status 7$"):
+    with pytest.raises(ToolError, match=r"^ctl: status 7$"):
         Done(("ctl",), 7, "", "").ok()
 
 
 async def test_a_program_that_is_missing_or_none_is_said(bin_folder: Path) -> None:
-    with pytest.raises(ToolError, match="^ctl is not on PATH$"):
+    with pytest.raises(ToolError, match=r"^ctl is not on PATH$"):
         await run("ctl")
     (bin_folder / "ctl").write_text("#!/nowhere/interpreter\n")
     (bin_folder / "ctl").chmod(0o755)

@@ -13,6 +13,7 @@ import trio
 from attrs import asdict
 
 from kimiaepd import settings as settings_room
+from kimiaepd.cli.setup import remedy
 from kimiaepd.paths import resolve
 from kimiaepd.service import steps
 from kimiaepd.service.launchd import Launchd
@@ -53,8 +54,7 @@ def install(home: Path | None, dry_run: bool) -> None:
     trio.run(partial(steps.install, manager, described, settings.paths, tell=click.echo))
     for hint in [*trio.run(manager.hints), *_hints(settings)]:
         click.echo(hint)
-    remedy = "kimiaepd setup install" + (f" --home {home}" if home else "")
-    if missing := unreachable(settings.paths, remedy=remedy):
+    if missing := unreachable(settings.paths, remedy=remedy(home)):
         click.echo(f"warning: {missing}", err=True)
 
 

@@ -105,7 +105,8 @@ async def _bring_up(
 ) -> None:
     found = await answer(paths.socket) if before.active else None
     old_version = found.get("version") if found else None
-    again = before.active and (changed or old_version != __version__)
+    older = before.active and old_version != __version__
+    again = older or (changed and before.file is not None)
     if before.active and not again:
         tell(_running(before, paths))
         return
@@ -115,9 +116,9 @@ async def _bring_up(
         after = await manager.state()
         raise _not_started(manager, f"{after.said}; {error}") from None
     after = await _until_up(manager, paths)
-    if found and old_version != __version__:
+    if found and older:
         tell(f"restarted: version {old_version} was running, and this is {__version__}")
-    elif again:
+    elif before.active:
         tell("restarted")
     tell(_running(after, paths))
 
