@@ -14,10 +14,12 @@ It knows nothing of AEP but the address and the token's header.
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import cast
 
+import h11
 import trio
 from attrs import define, field
 from trio_websocket import (
@@ -27,7 +29,7 @@ from trio_websocket import (
     WebSocketConnection,
     wrap_client_stream,
 )
-from wsproto.utilities import LocalProtocolError
+from wsproto.utilities import LocalProtocolError, ProtocolError
 
 from kimiaepd.relay.address import Address
 
@@ -42,6 +44,16 @@ MAX_MESSAGE = 1 << 20
 
 _RECEIVE = 64 << 10
 _REFUSED = (401, 403)
+
+# The library's own, and what falls through it from the libraries below when a peer is no relay.
+_BROKEN = (
+    HandshakeError,
+    ConnectionClosed,
+    ProtocolError,
+    h11.ProtocolError,
+    trio.BrokenResourceError,
+    trio.ClosedResourceError,
+)
 
 
 class LinkError(Exception):
@@ -163,9 +175,7 @@ def _one(group: BaseExceptionGroup[BaseException]) -> BaseException:
     Where there is more than the link's own failure, a cancellation first of all, that alone goes
     on: a failure beside it must not outlive the scope that the cancellation belongs to.
     """
-    known, rest = group.split(
-        (LinkError, HandshakeError, ConnectionClosed, LocalProtocolError, trio.BrokenResourceError)
-    )
+    known, rest = group.split((LinkError, *_BROKEN))
     if rest is not None or known is None:
         return rest or group
     found: BaseException = known
@@ -215,9 +225,10 @@ def _why(error: BaseException) -> str:
 
 
 def _os_words(error: OSError) -> str:
-    """The reason, also where Trio tried several addresses and names each one's."""
-    for cause in (error, error.__cause__):
-        if isinstance(cause, BaseExceptionGroup) and cause.exceptions:
-            first = cause.exceptions[0]
-            return str(getattr(first, "strerror", None) or first)
-    return str(error.strerror or error)
+    """The reason, also where Trio tried several addresses: then the first one's."""
+    found: BaseException = error
+    if isinstance(error.__cause__, BaseExceptionGroup):
+        found = error.__cause__.exceptions[0]
+    number = found.errno if isinstance(found, OSError) else None
+    # A resolver's numbers are its own, and negative.
+    return os.strerror(number) if number and number > 0 else str(found)
