@@ -320,7 +320,7 @@ def test_what_is_broken_is_the_one_finding(here: Room, case: Case) -> None:
     assert case.remedy in remedy
     assert "\n" not in said + remedy
     unasked = {name for name, _, _ in checks(report, "warning")} - {"last hook", "hook command"}
-    assert unasked <= {"settings"}
+    assert unasked <= {"settings", "control"}
     assert report["configured"] is (case.name in ("hook program", "hook command", "versions"))
 
 

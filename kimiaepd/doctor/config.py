@@ -150,7 +150,7 @@ def _foreign(
         stranger = text.stranger(hook, KEYS)
         line = stranger[0] if stranger else hook.line
         said = f"{config}:{line}: another tool's hook makes kimi drop every hook: {found}"
-        yield finding(HOOKS, said, f"{_MOVE}, or {_MEND}" if stranger else _MEND)
+        yield finding(HOOKS, said, f"remove it, or {_MOVE}" if stranger else _MEND)
     elif doubtful := doubt(hook.values, version):
         said = f"{config}:{hook.line}: another tool's hook may make kimi drop every hook"
         yield warning(HOOKS, f"{said}: {doubtful}", _MEND)

@@ -1,8 +1,8 @@
 """Everything that is looked at, in the order in which it is shown.
 
 Rules:
-- Kimi is asked for its version in a thread, which takes one to three seconds. What does not need
-  the answer is looked at meanwhile.
+- Kimi is asked for its version in a thread, which takes one to three seconds, and a relay that
+  does not answer takes many. What needs neither is looked at meanwhile.
 - A look that fails in a way of its own is a finding, and stops no other.
 - What is broken once is said once: a look that could only repeat another's finding is left out.
 
@@ -18,7 +18,7 @@ from functools import partial
 import trio
 from attrs import define, evolve, field
 
-from kimiaepd.doctor import command, config, daemon, fired, storage, versions, web
+from kimiaepd.doctor import command, config, daemon, fired, relay, storage, versions, web
 from kimiaepd.doctor.check import Check, Patient, finding, ok, warning
 from kimiaepd.doctor.report import Report
 from kimiaepd.doctor.told import told
@@ -49,13 +49,15 @@ async def examine(
         now: the clock, in UTC.
     """
     looks = _Looks(patient)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(looks.take, versions.NAME, partial(looks.ask_kimi, ask))
-        nursery.start_soon(looks.take, daemon.DAEMON, looks.at_daemon)
-        nursery.start_soon(looks.take, web.WEB, looks.at_web)
-    await looks.take(config.FILE, looks.at_config)
-    await looks.take(command.COMMAND, looks.run_command)
-    await looks.take(storage.LOG, partial(looks.at_storage, now()))
+    async with trio.open_nursery() as outside_nursery:
+        outside_nursery.start_soon(looks.take, relay.RELAY, partial(looks.at_relay, now()))
+        outside_nursery.start_soon(looks.take, web.WEB, looks.at_web)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(looks.take, versions.NAME, partial(looks.ask_kimi, ask))
+            nursery.start_soon(looks.take, daemon.DAEMON, looks.at_daemon)
+        await looks.take(config.FILE, looks.at_config)
+        await looks.take(command.COMMAND, looks.run_command)
+        await looks.take(storage.LOG, partial(looks.at_storage, now()))
     return await looks.report(now())
 
 
@@ -69,6 +71,7 @@ class _Looks:
     of_command: command.Seen = _NO_COMMAND
     of_daemon: daemon.Seen = _NO_DAEMON
     of_storage: tuple[Check, ...] = ()
+    of_relay: tuple[Check, ...] = ()
     of_web: tuple[Check, ...] = ()
     failed: list[Check] = field(factory=list)
 
@@ -88,6 +91,9 @@ class _Looks:
 
     async def at_daemon(self) -> None:
         self.of_daemon = await daemon.examine(self.patient)
+
+    async def at_relay(self, now: dt.datetime) -> None:
+        self.of_relay = await relay.examine(self.patient, now)
 
     async def at_web(self) -> None:
         self.of_web = await web.examine(self.patient)
@@ -124,6 +130,7 @@ class _Looks:
             *self.of_command.checks,
             *self.of_daemon.checks,
             *self.of_storage,
+            *self.of_relay,
             *self.of_web,
             *self.failed,
             last.check,

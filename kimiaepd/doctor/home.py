@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 from kimiaepd.doctor.check import Check, Level, Patient, finding, ok, warning
@@ -35,9 +34,16 @@ def examine(patient: Patient) -> tuple[Check, ...]:
         why = error.strerror or error
         return (finding(NAME, f"{which} cannot be looked at: {why}", _ANOTHER),)
     if not is_directory:
-        return (finding(NAME, f"{which} is no directory", "move that file away"),)
-    doubts = tuple(_doubts(home, retired))
-    return doubts or (ok(NAME, which),)
+        return (
+            finding(
+                NAME, f"{which} is no directory", f"move it away, then run: {patient.setup_command}"
+            ),
+        )
+    if same_file(str(retired), str(home)):
+        return (_retired_itself(which),)
+    config = retired / CONFIG_NAME
+    too = (_retired_too(home, config),) if _has_ours(config) else ()
+    return (ok(NAME, which), *too)
 
 
 def is_there(checks: tuple[Check, ...]) -> bool:
@@ -52,19 +58,20 @@ def _missing(patient: Patient, which: str, retired: Path) -> Check:
     return finding(NAME, f"{which} does not exist{other}", remedy)
 
 
-def _doubts(home: Path, retired: Path) -> Iterator[Check]:
-    if same_file(str(retired), str(home)):
-        yield warning(
-            NAME,
-            f"{home} {_RETIRED}; Kimi Code reads it only where its KIMI_CODE_HOME says so",
-            "use Kimi Code's own home: ~/.kimi-code",
-        )
-    elif _has_ours(config := retired / CONFIG_NAME):
-        yield warning(
-            NAME,
-            f"{config} has hooks of ours too, but {_RETIRED}: Kimi Code reads {home}",
-            f"run: kimiaepd setup uninstall --home {shlex.quote(str(retired))}",
-        )
+def _retired_itself(which: str) -> Check:
+    return warning(
+        NAME,
+        f"{which} {_RETIRED}; Kimi Code reads it only where its own KIMI_CODE_HOME says so",
+        "use Kimi Code's own home: ~/.kimi-code",
+    )
+
+
+def _retired_too(home: Path, config: Path) -> Check:
+    return warning(
+        NAME,
+        f"{config} has hooks of ours too, but {_RETIRED}: Kimi Code reads {home}",
+        f"run: kimiaepd setup uninstall --home {shlex.quote(str(config.parent))}",
+    )
 
 
 def _has_ours(config: Path) -> bool:
