@@ -1,0 +1,293 @@
+"""One connection's talk: hello, claims, barriers, keepalives and goodbye, in virtual time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+import trio
+from attrs import define, field
+from trio.testing import MockClock, memory_stream_pair
+from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_server_stream
+
+from kimiaepd.mapping.event import Capture
+from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.relay import frames
+from kimiaepd.relay.address import Address
+from kimiaepd.relay.backlog import Item
+from kimiaepd.relay.connection import LinkError, connected
+from kimiaepd.relay.link import PING_SECONDS, SILENT_SECONDS, Link, Orders
+from kimiaepd.relay.outbox import Outbox
+from kimiaepd.storage.journal import Journal, LogPolicy, Position
+
+PLACE = Address("ws://relay", "relay", 80, is_tls=False, path="")
+HELLO = '{"type":"hello","versions":["0.1"]}'
+
+
+@define(eq=False)
+class Scripted:
+    """The relay's end: what it heard, and a place to say something.
+
+    Attributes:
+        heard: every message, read.
+        answers_pings: whether it does what a relay must.
+        hello: what it says first.
+    """
+
+    heard: list[JSONObject] = field(factory=list)
+    answers_pings: bool = True
+    hello: str | None = HELLO
+    connection: WebSocketConnection | None = None
+    came: trio.Event = field(factory=trio.Event)
+
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        async with trio.open_nursery() as nursery:
+            request = await wrap_server_stream(nursery, stream)
+            self.connection = await request.accept()
+            with suppress(ConnectionClosed):
+                while True:
+                    await self._take(json.loads(await self.connection.get_message()))
+            nursery.cancel_scope.cancel()
+
+    async def _take(self, message: JSONObject) -> None:
+        self.heard.append(message)
+        if message["type"] == "hello" and self.hello:
+            await self.say(self.hello)
+        if message["type"] == "ping" and self.answers_pings:
+            await self.say(json.dumps({"type": "pong", "t": message["t"]}))
+        self.came.set()
+        self.came = trio.Event()
+
+    async def say(self, text: str) -> None:
+        assert self.connection is not None
+        await self.connection.send_message(text)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await self.came.wait()
+
+    def types(self) -> list[JSON]:
+        return [message["type"] for message in self.heard]
+
+
+@define(eq=False)
+class Room:
+    """A link, what it was told to do, and what it told."""
+
+    link: Link
+    relay: Scripted
+    run: Callable[[], Awaitable[None]]
+    proven: dict[str, Position]
+    refused: list[tuple[str, str]]
+    commands: list[JSONObject]
+
+    def log(self, session: str, seq: int, filler: int = 0) -> Item:
+        event = {"type": "x.y", "id": f"{session}{seq}", "seq": seq, "epoch": 1, "d": "x" * filler}
+        item = Item(session, (1, seq), json.dumps(event, separators=(",", ":")).encode())
+        self.link.outbox.offer(item, None)
+        self.link.wake()
+        return item
+
+
+@asynccontextmanager
+async def room(
+    folder: Path, relay: Scripted | None = None, claims: list[tuple[str, Position]] | None = None
+) -> AsyncIterator[Room]:
+    """A link to a scripted relay; `run` talks to its end."""
+    relay = relay or Scripted()
+    ours, theirs = memory_stream_pair()
+
+    async def open_stream(_: Address) -> trio.abc.Stream:
+        return ours
+
+    proven: dict[str, Position] = {}
+    refused: list[tuple[str, str]] = []
+    commands: list[JSONObject] = []
+    orders = Orders(
+        log_dir=folder,
+        hello=frames.hello("host/1", Capture.METADATA, ()),
+        up=lambda: None,
+        first=[b'{"type":"agent.presence","data":{"state":"online"}}'],
+        last=lambda: [b'{"type":"agent.presence","data":{"state":"offline"}}'],
+        claims=lambda: claims or [],
+        proven=proven.update,
+        refused=lambda item, why: refused.append((item.id or "?", why.code)),
+        command=commands.append,
+    )
+    link = Link(Outbox(), orders, trio.Event())
+    made = Room(link, relay, run=lambda: connected(PLACE, None, link.talk, open_stream=open_stream))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(relay.serve, theirs)
+        yield made
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def talking(made: Room) -> AsyncIterator[None]:
+    """The link talks until the block ends."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.run)
+        await made.relay.until(lambda: "agent.presence" in made.relay.types())
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def test_it_begins_with_hello_then_presence_then_events_and_a_barrier(
+    tmp_path: Path,
+) -> None:
+    async with room(tmp_path) as made, talking(made):
+        made.log("a", 0)
+        made.log("a", 1)
+        await made.relay.until(lambda: "ping" in made.relay.types())
+        await trio.testing.wait_all_tasks_blocked()
+        assert made.proven == {"a": (1, 1)}
+        assert made.relay.types() == ["hello", "agent.presence", "x.y", "x.y", "ping"]
+
+
+async def test_it_ends_with_what_is_there_then_offline_and_closing(tmp_path: Path) -> None:
+    async with room(tmp_path) as made:
+        made.log("a", 0)
+        made.link.stopping.set()
+        await made.run()
+        *_, ping, offline, closing = made.relay.heard
+        assert ping["type"] == "ping"
+        assert offline["data"] == {"state": "offline"}
+        assert closing == {"type": "closing", "reason": "shutdown", "delivered": []}
+        assert made.proven == {"a": (1, 0)}
+
+
+async def test_sessions_that_go_on_are_claimed_by_their_last_proven_event(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path, policy=LogPolicy(sync="os"))
+    lines = [b'{"type":"x.y","id":"c%d","seq":%d,"epoch":1}\n' % (seq, seq) for seq in range(3)]
+    for line in lines:
+        journal.append("c", line, droppable=False)
+    async with room(tmp_path, claims=[("c", (1, 1)), ("gone", (1, 5))]) as made:
+        made.log("a", 0)
+        async with talking(made):
+            await made.relay.until(lambda: "ping" in made.relay.types())
+            await trio.testing.wait_all_tasks_blocked()
+            assert [one.get("id") for one in made.relay.heard[2:4]] == ["c1", "a0"]
+            assert made.proven == {"a": (1, 0)}
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    ("hello", "words"),
+    [
+        ('{"type":"hello","versions":["0.2"]}', "the relay speaks AEP 0.2 only"),
+        ('{"type":"hello"}', r"the relay speaks AEP \? only"),
+        (
+            '{"type":"error","code":"version-unsupported","detail":"old"}',
+            "the relay refuses us: version-unsupported old",
+        ),
+        (None, "the relay said no hello within 5 s"),
+        ("garbage", "the relay said no hello within 5 s"),
+    ],
+)
+async def test_a_relay_without_a_fit_hello_is_left(
+    tmp_path: Path, hello: str | None, words: str, autojump_clock: MockClock
+) -> None:
+    async with room(tmp_path, Scripted(hello=hello)) as made:
+        with pytest.raises(LinkError, match=words):
+            await made.run()
+        assert not made.link.is_up
+
+
+async def test_a_quiet_link_is_kept_alive_by_pings(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with room(tmp_path) as made, talking(made):
+        await trio.sleep(10 * PING_SECONDS + 1)
+        assert made.relay.types().count("ping") == 10
+
+
+async def test_a_relay_that_goes_silent_is_given_up_in_time(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with room(tmp_path) as made:
+        made.relay.answers_pings = False
+        with pytest.raises(LinkError, match="silent for 90 s"):
+            await made.run()
+        assert trio.current_time() == pytest.approx(SILENT_SECONDS, abs=1)
+
+
+async def test_a_relay_that_talks_but_owes_an_answer_is_given_up_too(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async def chatter(relay: Scripted) -> None:
+        while True:
+            await trio.sleep(10)
+            with suppress(ConnectionClosed):
+                await relay.say('{"type":"ping","t":1}')
+
+    async with room(tmp_path) as made:
+        made.relay.answers_pings = False
+        made.log("a", 0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(chatter, made.relay)
+            with trio.fail_after(SILENT_SECONDS + 2 * PING_SECONDS):
+                with pytest.raises(LinkError, match="owes an answer"):
+                    await made.run()
+            nursery.cancel_scope.cancel()
+        assert made.proven == {}
+
+
+async def test_the_relays_ping_is_answered_before_more_events(tmp_path: Path) -> None:
+    async with room(tmp_path) as made, talking(made):
+        await made.relay.say('{"type":"ping","t":"here"}')
+        await made.relay.until(lambda: "pong" in made.relay.types())
+        assert {"type": "pong", "t": "here"} in made.relay.heard
+
+
+async def test_a_flood_of_pings_takes_no_memory(tmp_path: Path) -> None:
+    async with room(tmp_path) as made:
+        for number in range(1_000):
+            made.link._handle(frames.Ping(number))
+        assert len(made.link._owed) == 64
+
+
+async def test_a_relay_that_says_it_closes_is_left(tmp_path: Path) -> None:
+    async with room(tmp_path) as made, trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def close() -> None:
+            await made.relay.until(lambda: "agent.presence" in made.relay.types())
+            await made.relay.say('{"type":"closing","reason":"restart"}')
+
+        with pytest.raises(LinkError, match="the relay closes: restart"):
+            await made.run()
+
+
+async def test_an_error_about_an_event_sets_it_aside_and_another_is_kept_for_people(
+    tmp_path: Path,
+) -> None:
+    async with room(tmp_path) as made:
+        made.relay.answers_pings = False
+        async with talking(made):
+            made.log("a", 0)
+            await made.relay.until(lambda: "ping" in made.relay.types())
+            await made.relay.say('{"type":"error","code":"invalid-event","cause":"a0"}')
+            await made.relay.say('{"type":"error","code":"busy","detail":"later"}')
+            await made.relay.say('{"type":"control.cancel","id":"k"}')
+            while not made.commands:
+                await trio.testing.wait_all_tasks_blocked()
+            assert made.refused == [("a0", "invalid-event")]
+            assert made.link.complaint == "busy later"
+            assert made.commands == [{"type": "control.cancel", "id": "k"}]
+
+
+async def test_an_event_that_no_relay_takes_is_set_aside_unsent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kimiaepd.relay.link.MAX_FRAME", 1_000)
+    async with room(tmp_path) as made, talking(made):
+        made.log("a", 0, filler=2_000)
+        made.log("a", 1)
+        await made.relay.until(lambda: "ping" in made.relay.types())
+        await trio.testing.wait_all_tasks_blocked()
+        assert made.refused == [("a0", "too-large")]
+        assert [one["id"] for one in made.relay.heard if one["type"] == "x.y"] == ["a1"]
+        assert made.proven == {"a": (1, 1)}
