@@ -118,7 +118,8 @@ async def room(
         command=commands.append,
     )
     link = Link(Outbox(), orders, trio.Event())
-    made = Room(link, relay, run=lambda: connected(PLACE, None, link.talk, open_stream=open_stream))
+    run = partial(connected, PLACE, None, link.talk, open_stream=open_stream)
+    made = Room(link, relay, run, proven, refused, commands)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(relay.serve, theirs)
         yield made
