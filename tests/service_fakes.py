@@ -52,7 +52,8 @@ case "$1 $2" in
             printf 'ActiveState=active\\nSubState=running\\nResult=success\\nExecMainStatus=0\\n'
             echo "MainPID=$(cat "$FAKE/pid")"
         elif [ -e "$FAKE/ended" ]; then
-            printf 'ActiveState=failed\\nSubState=failed\\nResult=exit-code\\nMainPID=0\\n'
+            printf 'ActiveState=failed\\nSubState=failed\\nMainPID=0\\n'
+            [ -e "$FAKE/result" ] && cat "$FAKE/result" || echo Result=exit-code
             echo "ExecMainStatus=$(cat "$FAKE/ended")"
         else
             printf 'ActiveState=inactive\\nSubState=dead\\nResult=success\\nMainPID=0\\n'

@@ -388,6 +388,23 @@ def test_status_of_a_unit_that_is_out_of_date_or_not_running(
     assert "another daemon runs" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("result", "number", "words"),
+    [
+        ("signal", "9", "last end: signal, signal 9"),
+        ("watchdog", "6", "last end: watchdog, signal 6"),
+        ("exit-code", "70", "last end: exit-code, status 70"),
+        ("exit-code", "78", "a setting or a directory is wrong"),
+    ],
+)
+def test_status_says_how_a_daemon_ended(desk: Desk, result: str, number: str, words: str) -> None:
+    desk.types("install")
+    desk.forget("pid")
+    desk.tell("ended", number)
+    desk.tell("result", f"Result={result}\n")
+    assert words in desk.types("status").stdout
+
+
 def test_status_without_a_manager_says_so_and_fails_no_further(desk: Desk) -> None:
     desk.tell("fail-show", "no bus")
     result = desk.types("status")

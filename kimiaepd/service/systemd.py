@@ -151,5 +151,9 @@ def _words(said: dict[str, str]) -> str:
     words = f"{said['ActiveState'] or 'unknown'} ({said['SubState'] or 'unknown'})"
     if said["Result"] in ("success", ""):
         return words
-    meaning = _MEANINGS.get(said["ExecMainStatus"], f"status {said['ExecMainStatus']}")
+    number = said["ExecMainStatus"]
+    if said["Result"] != "exit-code":  # signal, core-dump, watchdog, timeout
+        meaning = f"signal {number}"
+    else:
+        meaning = _MEANINGS.get(number, f"status {number}")
     return f"{words}, last end: {said['Result']}, {meaning}"
