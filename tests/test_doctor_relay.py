@@ -147,7 +147,8 @@ class Relay(Server):
 async def running(**switches: object) -> AsyncIterator[Relay]:
     """A relay that is well, but for the switches."""
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    made = Relay(listener.socket.getsockname()[1], {"/base/events": http(200, DOCUMENT)})
+    replies: dict[str, Reply] = {"/base/events": http(200, DOCUMENT)}
+    made = Relay(listener.socket.getsockname()[1], replies, token=TOKEN)
     for name, value in switches.items():
         setattr(made, name, value)
     async with trio.open_nursery() as server_nursery:
@@ -202,7 +203,7 @@ async def test_a_gate_without_a_relay_is_a_warning(live: Live) -> None:
 
 @pytest.mark.parametrize("scheme", ["ws", "http"])
 async def test_a_relay_in_order_and_its_control(live: Live, scheme: str) -> None:
-    async with running(token=TOKEN) as made:
+    async with running() as made:
         url = f"{scheme}://127.0.0.1:{made.port}/base"
         assert lines(await see(live, url)) == [
             (
@@ -210,11 +211,13 @@ async def test_a_relay_in_order_and_its_control(live: Live, scheme: str) -> None
                 " capabilities: control, replay -> None"
             ),
             (
-                "ok control: possible: the relay answered with the token; it says to accept:"
-                " control.attention.respond; gate.enabled is off, so no call is held -> None"
+                "ok control: possible: the relay takes the token, and nobody without it; it says to"
+                " accept: control.attention.respond; gate.enabled is off, so no call is held ->"
+                " None"
             ),
         ]
-    assert [request.path for request in made.asked] == ["/base/events", "/base/socket"]
+    paths = [request.path for request in made.asked]
+    assert paths == ["/base/events", "/base/socket", "/base/socket"]
     assert made.asked[0].headers["aep-version"] == "0.1"
     assert made.asked[1].headers["host"] == f"127.0.0.1:{made.port}"
     assert made.hellos == [json.loads(hello.HELLO)]
@@ -229,7 +232,7 @@ async def test_it_says_hello_as_a_consumer_that_claims_nothing(live: Live) -> No
 
 
 async def test_an_open_relay_without_a_token_is_well_but_for_control(live: Live) -> None:
-    async with running() as made:
+    async with running(token=None) as made:
         assert await found(live, made, None) == [
             (
                 "warning control: no token is set, and no relay takes an answer or another command"
@@ -237,6 +240,16 @@ async def test_an_open_relay_without_a_token_is_well_but_for_control(live: Live)
             )
         ]
     assert all("authorization" not in request.headers for request in made.asked)
+
+
+async def test_a_token_that_opens_what_is_open_anyway_proves_no_control(live: Live) -> None:
+    async with running(token=None) as made:
+        assert await found(live, made) == [
+            (
+                "warning control: URL asks nobody for a token, and such a relay must refuse"
+                " commands -> start the relay with a token (AEP_TOKEN), the one set here"
+            )
+        ]
 
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
@@ -363,7 +376,7 @@ async def test_no_token_and_no_byte_goes_elsewhere_in_clear(
     assert bad(await see(live, url)) == [
         (
             f"finding relay: relay.url: {url} is not encrypted and not on this machine -> use"
-            " wss://, or set relay.allow_plaintext where the network between is yours"
+            " wss://, or set relay.allow_plaintext = true where the network between is yours"
         )
     ]
 
@@ -453,20 +466,32 @@ async def test_a_redirect_is_told_and_not_followed(live: Live) -> None:
                 " of the two"
             ),
         ),
-        (
-            http(200, {**DOCUMENT, "endpoints": {"events": "/events"}}),
-            f"URL has no WebSocket endpoint, and events are delivered over one -> {RIGHT_URL}",
-        ),
-        (
-            http(200, {**DOCUMENT, "endpoints": {"socket": "wss://elsewhere.example/socket"}}),
-            f"URL has no WebSocket endpoint, and events are delivered over one -> {RIGHT_URL}",
-        ),
     ],
 )
 async def test_what_is_no_aep_relay_is_a_finding(live: Live, reply: bytes, line: str) -> None:
     async with running(replies={"/base/events": reply}) as made:
         assert await found(live, made) == [f"finding relay: {line}"]
     assert len(made.asked) == 1
+
+
+@pytest.mark.parametrize("endpoints", [{"events": "/events"}, None, ["/socket"]])
+async def test_a_relay_without_a_socket_is_a_finding(live: Live, endpoints: JSON) -> None:
+    document = http(200, {**DOCUMENT, "endpoints": endpoints})
+    async with running(replies={"/base/events": document}, refusal=http(404)) as made:
+        assert await found(live, made) == [
+            (
+                "finding relay: URL has no WebSocket endpoint, and events are delivered over one ->"
+                f" {RIGHT_URL}"
+            )
+        ]
+
+
+async def test_a_socket_elsewhere_is_not_followed(live: Live) -> None:
+    """Events are delivered to the base's own, and so is the hello."""
+    elsewhere = http(200, {**DOCUMENT, "endpoints": {"socket": "ws://127.0.0.1:1/socket"}})
+    async with running(replies={"/base/events": elsewhere}) as made:
+        assert await found(live, made) == []
+    assert made.asked[-1].path == "/base/socket"
 
 
 async def test_a_document_without_an_end_is_cut_off(live: Live) -> None:
@@ -582,8 +607,8 @@ any_json = st.recursive(
 def test_no_document_breaks_the_look(document: JSONObject) -> None:
     trouble = relay._not_ours("URL", document)
     assert trouble is None or "\n" not in trouble.said
-    endpoint = relay._socket_endpoint(document)
-    assert endpoint is None or endpoint.startswith("/")
+    error = hello.NoHelloError("no hello")
+    assert "\n" not in relay._no_hello("URL", error, document, None).said
 
 
 @given(st.binary() | st.text() | any_json.map(dump))

@@ -16,18 +16,18 @@ import re
 import ssl
 from collections.abc import Callable
 from typing import cast
-from urllib.parse import urlsplit
 
 import h11
 import trio
 import wsproto.utilities
-from attrs import define, field, frozen
+from attrs import define, field
 from trio_websocket import ConnectionClosed, HandshakeError, wrap_client_stream
 
 from kimiaepd.doctor.one_get import LONGEST, why
 from kimiaepd.log_lines import tame
 from kimiaepd.mapping.event import VERSION
 from kimiaepd.mapping.json_value import JSONObject, MalformedJSONError, dump, parse
+from kimiaepd.relay.address import Address
 
 HELLO_SECONDS = 5.0
 """For TCP, TLS, the handshake and both hellos together."""
@@ -71,31 +71,7 @@ class NoHelloError(Exception):
         self.refused = refused
 
 
-@frozen
-class Place:
-    """Where a socket is."""
-
-    host: str
-    port: int
-    is_tls: bool
-    path: str
-
-    @classmethod
-    def of(cls, base: str, endpoint: str) -> Place:
-        """The endpoint of a base URL, whichever of http and ws it begins with."""
-        url = urlsplit(base)
-        is_tls = url.scheme in ("wss", "https")
-        port = url.port or (443 if is_tls else 80)
-        return cls(url.hostname or "", port, is_tls, url.path.rstrip("/") + endpoint)
-
-    @property
-    def host_header(self) -> str:
-        """As HTTP wants it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-
-async def exchange(place: Place, token: str | None) -> JSONObject:
+async def exchange(address: Address, token: str | None) -> JSONObject:
     """Say hello, and give back the relay's.
 
     Raises:
@@ -105,8 +81,8 @@ async def exchange(place: Place, token: str | None) -> JSONObject:
     answer: str | bytes | None = None
     try:
         with trio.move_on_after(HELLO_SECONDS):
-            stream = _Overheard(await _open(place))
-            answer = await _talk(stream, place, token)
+            stream = _Overheard(await _open(address))
+            answer = await _talk(stream, address, token)
     finally:
         if stream is not None:
             with trio.CancelScope(shield=True):
@@ -116,15 +92,15 @@ async def exchange(place: Place, token: str | None) -> JSONObject:
     return _understood(answer)
 
 
-async def _open(place: Place) -> trio.abc.Stream:
+async def _open(address: Address) -> trio.abc.Stream:
     try:
-        tcp = await trio.open_tcp_stream(place.host, place.port)
+        tcp = await trio.open_tcp_stream(address.host, address.port)
     except (OSError, UnicodeError) as error:
         raise NoHelloError(why(error)) from None
-    if not place.is_tls:
+    if not address.is_tls:
         return tcp
     tls = trio.SSLStream(
-        tcp, ssl.create_default_context(), server_hostname=place.host, https_compatible=True
+        tcp, ssl.create_default_context(), server_hostname=address.host, https_compatible=True
     )
     try:
         await tls.do_handshake()
@@ -136,7 +112,7 @@ async def _open(place: Place) -> trio.abc.Stream:
     return tls
 
 
-async def _talk(stream: _Overheard, place: Place, token: str | None) -> str | bytes | None:
+async def _talk(stream: _Overheard, address: Address, token: str | None) -> str | bytes | None:
     """The first message that came; None where none did."""
     headers = [(b"Authorization", b"Bearer " + token.encode("ascii"))] if token else []
     answer = None
@@ -146,8 +122,8 @@ async def _talk(stream: _Overheard, place: Place, token: str | None) -> str | by
             socket = await wrap_client_stream(
                 socket_nursery,
                 cast(trio.SocketStream, stream),  # it takes any stream, as its documentation says
-                place.host_header,
-                place.path,
+                address.host_header,
+                address.socket_path,
                 extra_headers=headers,
                 max_message_size=LONGEST,
             )

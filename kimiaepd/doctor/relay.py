@@ -1,11 +1,12 @@
 """The relay: reached, AEP, authorised; whether an answer could come back; and its clock.
 
 Rules:
-- What is said is what was proven: its discovery document over HTTP proves that it is there and
-  speaks AEP, an answered hello over its WebSocket that events could be delivered with our token.
+- What is said is what was proven. The discovery document over HTTP proves that the relay is there
+  and speaks AEP; an answered hello over its WebSocket, that events could be delivered; one that is
+  refused without the token, that the token is what opens it.
 - The first thing that is wrong is the finding; what depends on it is not looked at.
-- The token goes over TLS, to this machine, or where `relay.allow_plaintext` says so; never after a
-  redirect, and never to a host that the relay names.
+- The token goes where a daemon would send it (`relay.address`): never after a redirect, and never
+  to a place that the relay names.
 
 Nothing is delivered and nothing subscribed to.
 """
@@ -14,19 +15,17 @@ from __future__ import annotations
 
 import datetime as dt
 import email.utils
-import ipaddress
-from urllib.parse import urlsplit
 
 from kimiaepd.doctor.check import Check, Patient, finding, ok, warning
-from kimiaepd.doctor.hello import NoHelloError, Place, exchange
+from kimiaepd.doctor.hello import NoHelloError, exchange
 from kimiaepd.doctor.one_get import Answer, UnreachableError, get
 from kimiaepd.doctor.told import told
 from kimiaepd.errors import ConfigError
 from kimiaepd.log_lines import tame
 from kimiaepd.mapping.event import VERSION
 from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.relay.address import Address, address_of
 from kimiaepd.relay_token import relay_token
-from kimiaepd.settings import RelaySettings
 
 RELAY, CONTROL, CLOCK = "relay", "control", "clock"
 
@@ -46,37 +45,35 @@ _GIVE_TOKEN = "set relay.token_file (or AEP_TOKEN) to the token that the relay h
 
 
 async def examine(patient: Patient, now: dt.datetime) -> tuple[Check, ...]:
-    """Look at the relay that is configured; it takes half a minute at most.
+    """Look at the relay that is configured; three quarters of a minute at most, mostly no second.
 
     Args:
         patient: whose relay it is.
         now: the time, with its zone.
     """
     settings = patient.settings.relay
-    if settings.url is None:
-        return (ok(RELAY, "none configured; events stay on disk"), *_gate_alone(patient))
-    if not _may_go_there(settings):
-        said = f"relay.url: {settings.url} is not encrypted and not on this machine"
-        remedy = "use wss://, or set relay.allow_plaintext where the network between is yours"
-        return (finding(RELAY, said, remedy),)
     try:
+        address = address_of(settings)
+        if address is None:
+            return (ok(RELAY, "none configured; events stay on disk"), *_gate_alone(patient))
         token = relay_token(settings, patient.environ)
     except ConfigError as error:
         return (told(RELAY, error, remedy=_GIVE_TOKEN),)
-    return await _ask(patient, settings.url, token, now)
+    return await _ask(patient, address, token, now)
 
 
 async def _ask(
-    patient: Patient, url: str, token: str | None, now: dt.datetime
+    patient: Patient, address: Address, token: str | None, now: dt.datetime
 ) -> tuple[Check, ...]:
+    url = address.url
     try:
-        answer = await _discover(url, token)
+        answer = await _discover(address, token)
     except UnreachableError as error:
         said = f"{url} cannot be reached: {error}"
         return (finding(RELAY, said, "see that the relay runs, and that relay.url is its"),)
     document = answer.json() or {}
     trouble = _refusal(url, answer, token) or _not_ours(url, document)
-    checks = [trouble] if trouble else await _greet(patient, url, document, token)
+    checks = [trouble] if trouble else await _greet(patient, address, document, token)
     return (*checks, *_clock(url, answer, now))
 
 
@@ -87,28 +84,14 @@ def _gate_alone(patient: Patient) -> list[Check]:
     return [warning(CONTROL, said, "set relay.url and its token, or gate.enabled = false")]
 
 
-def _may_go_there(settings: RelaySettings) -> bool:
-    """Whether token and events may travel to the relay (AEP-0003 section 8.1)."""
-    url = urlsplit(settings.url or "")
-    return url.scheme in ("wss", "https") or settings.allow_plaintext or _is_loopback(url.hostname)
-
-
-def _is_loopback(host: str | None) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host or "").is_loopback
-    except ValueError:
-        return False
-
-
 # --- discovery, AEP-0003 section 3.4 -------------------------------------------------------------
 
 
-async def _discover(url: str, token: str | None) -> Answer:
-    base = url.replace("ws", "http", 1) if url.startswith("ws") else url
+async def _discover(address: Address, token: str | None) -> Answer:
     headers = {"AEP-Version": VERSION}
     if token:
         headers["Authorization"] = f"Bearer {token}"
-    return await get(f"{base}/events", headers=headers, seconds=ANSWER_SECONDS)
+    return await get(f"{address.http_base}/events", headers=headers, seconds=ANSWER_SECONDS)
 
 
 def _refusal(url: str, answer: Answer, token: str | None) -> Check | None:
@@ -152,28 +135,17 @@ def _unauthorised(url: str, what: str, token: str | None) -> Check:
     return finding(RELAY, f"{url} wants a token ({what}), and none is set", _GIVE_TOKEN)
 
 
-def _socket_endpoint(document: JSONObject) -> str | None:
-    """The path of the socket below the base; a whole URL could lead the token elsewhere."""
-    endpoints = document.get("endpoints")
-    path = endpoints.get("socket") if isinstance(endpoints, dict) else None
-    is_path = isinstance(path, str) and path.startswith("/") and path.isascii()
-    return path if isinstance(path, str) and is_path and path.isprintable() else None
-
-
-# --- the socket ----------------------------------------------------------------------------------
+# --- the socket, AEP-0003 sections 3.5 and 4 -----------------------------------------------------
 
 
 async def _greet(
-    patient: Patient, url: str, document: JSONObject, token: str | None
+    patient: Patient, address: Address, document: JSONObject, token: str | None
 ) -> list[Check]:
-    endpoint = _socket_endpoint(document)
-    if endpoint is None:
-        said = f"{url} has no WebSocket endpoint, and events are delivered over one"
-        return [finding(RELAY, said, _RIGHT_URL)]
+    url = address.url
     try:
-        hello = await exchange(Place.of(url, endpoint), token)
+        hello = await exchange(address, token)
     except NoHelloError as error:
-        return [_no_hello(url, error, token)]
+        return [_no_hello(url, error, document, token)]
     versions = hello.get("versions")
     if not isinstance(versions, list) or VERSION not in versions:
         return [_other_version(url, versions)]
@@ -183,28 +155,44 @@ async def _greet(
     line = f"{url} answers our hello, sent {sent}: AEP {_listed(versions)}"
     return [
         ok(RELAY, f"{line}; its capabilities: {_listed([*capabilities])}"),
-        _control(patient, capabilities.get("control"), token),
+        await _control(patient, address, capabilities.get("control"), token),
     ]
 
 
-def _no_hello(url: str, error: NoHelloError, token: str | None) -> Check:
+def _no_hello(url: str, error: NoHelloError, document: JSONObject, token: str | None) -> Check:
     if error.refused:
         return _unauthorised(url, f"at its WebSocket: {error}", token)
+    endpoints = document.get("endpoints")
+    if not isinstance(endpoints, dict) or "socket" not in endpoints:
+        said = f"{url} has no WebSocket endpoint, and events are delivered over one"
+        return finding(RELAY, said, _RIGHT_URL)
     said = f"{url} answers over HTTP, but gives no hello over its WebSocket: {error}"
     return finding(RELAY, said, "see what stands between, such as a proxy without WebSockets")
 
 
-def _control(patient: Patient, control: JSON, token: str | None) -> Check:
+async def _control(patient: Patient, address: Address, control: JSON, token: str | None) -> Check:
+    """Whether an answer could come back (AEP-0004 section 4.1: never without authentication)."""
     if not token:
         said = "no token is set, and no relay takes an answer or another command without"
         return warning(CONTROL, said, _GIVE_TOKEN)
+    if await _lets_everybody_in(address):
+        said = f"{address.url} asks nobody for a token, and such a relay must refuse commands"
+        return warning(CONTROL, said, "start the relay with a token (AEP_TOKEN), the one set here")
     accepts = control.get("accepts") if isinstance(control, dict) else None
     gate = "on" if patient.settings.gate.enabled else "off, so no call is held"
     return ok(
         CONTROL,
-        f"possible: the relay answered with the token; it says to accept: {_listed(accepts)}; "
-        f"gate.enabled is {gate}",
+        f"possible: the relay takes the token, and nobody without it; it says to accept: "
+        f"{_listed(accepts)}; gate.enabled is {gate}",
     )
+
+
+async def _lets_everybody_in(address: Address) -> bool:
+    try:
+        await exchange(address, None)
+    except NoHelloError:
+        return False
+    return True
 
 
 def _listed(values: JSON) -> str:
