@@ -10,6 +10,7 @@ import datetime as dt
 import json
 import shutil
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -195,6 +196,12 @@ def old_kimi(here: Room) -> None:
     here.version = "0.27.9"
 
 
+def relay_that_is_not_there(here: Room) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        here.environ["AEP_RELAY_URL"] = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+
+
 def wrong_setting(here: Room) -> None:
     file = here.folder / "settings.toml"
     file.write_text("[log]\nsink = 1\n")
@@ -268,7 +275,7 @@ CASES = {
     "our timeout": Case(
         own_timeout("30"),
         "our hooks",
-        "SessionStart has a timeout of 30 s, and must have one of 10 s",
+        "the timeout of SessionStart is 30 s, and must be 10 s",
         SETUP,
     ),
     "twice": Case(twice, "our hooks", "more than one hook of ours for SessionStart", SETUP),
@@ -298,9 +305,10 @@ CASES = {
     ),
     "sends nothing": Case(program("\n"), "hook command", "its probe did not arrive", SETUP),
     "control without its hook": Case(
-        control_on, "our hooks", "PreToolUse waits 0.25 s for the daemon, and must wait 53 s", SETUP
+        control_on, "our hooks", "the wait of PreToolUse is 0.25 s, and must be 53 s", SETUP
     ),
     "old kimi": Case(old_kimi, "versions", "older than 0.28.0", "update kimi"),
+    "no relay": Case(relay_that_is_not_there, "relay", "cannot be reached", "the relay runs"),
     "wrong setting": Case(
         wrong_setting, "settings", "settings.toml: log: unknown key sink", "mend that"
     ),
@@ -321,7 +329,8 @@ def test_what_is_broken_is_the_one_finding(here: Room, case: Case) -> None:
     assert "\n" not in said + remedy
     unasked = {name for name, _, _ in checks(report, "warning")} - {"last hook", "hook command"}
     assert unasked <= {"settings", "control"}
-    assert report["configured"] is (case.name in ("hook program", "hook command", "versions"))
+    in_the_config = ("kimi home", "config file", "hooks", "our hooks", "settings")
+    assert report["configured"] is (case.name not in in_the_config)
 
 
 # --- the daemon and its places -----------------------------------------------------------------

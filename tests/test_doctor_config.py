@@ -67,6 +67,15 @@ def test_the_home_is_named_with_what_named_it(someone: Patient) -> None:
     assert f"{someone.settings.paths.kimi_home} (--home)" in said
 
 
+def test_where_a_kimi_that_is_started_here_reads_another_home_that_is_said(
+    someone: Patient, tmp_path: Path
+) -> None:
+    other = f"{tmp_path}/other"
+    (said,) = lines(home.examine(evolve(someone, environ={"KIMI_CODE_HOME": other})))
+    assert said.startswith("ok kimi home: ")
+    assert f"(the default; a kimi that is started here reads {other})" in said
+
+
 def test_a_home_below_a_file_does_not_exist(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     whom = patient({"HOME": str(tmp_path), "KIMI_CODE_HOME": f"{tmp_path}/file/home"})
@@ -181,8 +190,8 @@ def test_all_that_is_wrong_with_ours_is_one_line(someone: Patient) -> None:
     (line,) = see(someone)
     named = ", ".join([*SINCE][:5]) + " and 15 more"
     for part in (
-        f"{named} has a timeout of 20 s, and must have one of 10 s",
-        f"{named} waits 0.5 s for the daemon, and must wait 0.25 s",
+        f"the timeout of {named} is 20 s, and must be 10 s",
+        f"the wait of {named} is 0.5 s, and must be 0.25 s",
         "these hooks do nothing: /other.sock is not this daemon's socket",
     ):
         assert line.count(part) == 1
@@ -203,7 +212,7 @@ def test_another_interpreter_that_works_is_a_warning(someone: Patient, tmp_path:
 def test_a_hook_of_ours_without_a_timeout_is_named(someone: Patient) -> None:
     text = file_of(someone).read_text()
     file_of(someone).write_text(text.replace("timeout = 10\n", "", 1))
-    assert "SessionStart has no timeout, and must have one of 10 s" in see(someone)[0]
+    assert "the timeout of SessionStart is missing, and must be 10 s" in see(someone)[0]
 
 
 def test_two_keys_that_others_wrote_into_ours_are_two_findings_and_nothing_is_said_to_be_current(

@@ -101,7 +101,7 @@ def _print(report: Report) -> None:
 
 
 def _summary(report: Report) -> str:
-    fired = report.fired.isoformat(sep=" ", timespec="seconds") if report.fired else "never"
+    fired = report.fired.isoformat(sep=" ", timespec="seconds") if report.fired else "none known"
     return (
         f"configured: {_yes(report.configured)}; probe passed: {_yes(report.probed)};"
         f" last real hook: {fired}; {_count(report, Level.FINDING)},"

@@ -24,7 +24,7 @@ _RETIRED = "belongs to another program, the retired kimi-cli"
 def examine(patient: Patient) -> tuple[Check, ...]:
     """Look at Kimi's home; a finding where there is none to look into."""
     home = patient.settings.paths.kimi_home
-    which = f"{home} ({patient.home_by})"
+    which = _which(patient)
     retired = Path(patient.environ.get("HOME") or "/", ".kimi")
     try:
         is_directory = stat.S_ISDIR(home.stat().st_mode)
@@ -49,6 +49,15 @@ def examine(patient: Patient) -> tuple[Check, ...]:
 def is_there(checks: tuple[Check, ...]) -> bool:
     """Whether there is a home to look into, by what `examine` found."""
     return all(check.level is not Level.FINDING for check in checks)
+
+
+def _which(patient: Patient) -> str:
+    home = patient.settings.paths.kimi_home
+    usual = str(Path(patient.environ.get("HOME") or "/", ".kimi-code"))
+    vendors = patient.environ.get("KIMI_CODE_HOME") or usual
+    if same_file(vendors, str(home)):
+        return f"{home} ({patient.home_by})"
+    return f"{home} ({patient.home_by}; a kimi that is started here reads {vendors})"
 
 
 def _missing(patient: Patient, which: str, retired: Path) -> Check:

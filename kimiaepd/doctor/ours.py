@@ -44,8 +44,8 @@ def examine(config: Path, text: ConfigText, patient: Patient) -> Iterator[Check]
         return
     matchers = list(_matchers(text, ours))
     for line in matchers:
-        said_of_it = "a matcher was added to one of our hooks, so it does not always fire"
-        yield finding(NAME, f"{config}:{line}: {said_of_it}", "delete that line")
+        what = "a matcher was added to one of our hooks, so it does not always fire"
+        yield finding(NAME, f"{config}:{line}: {what}", "delete that line")
     version = judged_as(patient.installed.version)
     wanted = _wanted(ours, patient, version)
     if said := list(_differences(ours, wanted, patient.settings.paths, version)):
@@ -140,8 +140,8 @@ def _timeouts(pairs: Sequence[tuple[Hook, Entry]], version: Version | None) -> I
         if said != entry.timeout and not fault(hook.values, version):
             wrong.setdefault((said, entry.timeout), []).append(entry.event)
     for (said, must), events in wrong.items():
-        have = "has no timeout" if said is None else f"has a timeout of {said} s"
-        yield f"{_listed(events)} {have}, and must have one of {must} s"
+        is_so = "missing" if said is None else f"{said} s"
+        yield f"the timeout of {_listed(events)} is {is_so}, and must be {must} s"
 
 
 def _deadlines(pairs: Sequence[tuple[Hook, Entry]]) -> Iterator[str]:
@@ -150,8 +150,8 @@ def _deadlines(pairs: Sequence[tuple[Hook, Entry]]) -> Iterator[str]:
         must = Command.recognise(entry.command)
         if hook.ours and must and hook.ours.seconds != must.seconds:
             wrong.setdefault((hook.ours.seconds, must.seconds), []).append(entry.event)
-    for (said, must_wait), events in wrong.items():
-        yield f"{_listed(events)} waits {said:g} s for the daemon, and must wait {must_wait:g} s"
+    for (said, must_be), events in wrong.items():
+        yield f"the wait of {_listed(events)} is {said:g} s, and must be {must_be:g} s"
 
 
 def _other_shims(distinct: Iterable[Command], paths: Paths) -> Iterator[str]:
