@@ -2,8 +2,8 @@
 
 Rules:
 - There is a sender where `relay.url` is set, and nothing of it runs where not.
-- `agent.presence` says online after each hello and offline before an orderly end. It belongs to no
-  session, so it is in no log.
+- `agent.presence` says online after each hello and offline before an orderly end; `agent.health`
+  says when a part of the daemon degrades or recovers. They belong to no session, and are in no log.
 - What cannot be used (a relay in plain text elsewhere) ends the start with a line, not a thread.
 
 How events travel is `relay/`'s business, what a command means its handlers'.
@@ -93,7 +93,7 @@ def open_delivery(
         hello=lambda token: frames.hello(
             f"{book.host}/{book.epoch}", emitter.ceilings.highest, commands.accepts if token else ()
         ),
-        first=lambda: [_presence(emitter, book.host, "online")],
+        first=lambda: _greeting(emitter, book.host),
         last=lambda: [_presence(emitter, book.host, "offline")],
         claims=book.going_on,
     )
@@ -105,7 +105,18 @@ def open_delivery(
     )
     sender.command = commands.take
     emitter.logged = sender.logged
+    emitter.health.changed = lambda: sender.send(_health(emitter, book.host))
     return Delivery(sender, commands, Supervisor("relay"))
+
+
+def _greeting(emitter: Emitter, host: str) -> list[bytes]:
+    """What a connection begins with: that we are there, and what is wrong with us, if anything."""
+    online = _presence(emitter, host, "online")
+    return [online] if emitter.health.is_well else [online, _health(emitter, host)]
+
+
+def _health(emitter: Emitter, host: str) -> bytes:
+    return emitter.aside(emitter.health.draft(), source_of(host)).rstrip(b"\n")
 
 
 def _presence(emitter: Emitter, host: str, state: Literal["online", "offline"]) -> bytes:

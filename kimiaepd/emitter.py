@@ -20,6 +20,7 @@ import structlog
 from attrs import define, field
 from ulid import ULID
 
+from kimiaepd.health import Health
 from kimiaepd.lifecycle.state import Hook
 from kimiaepd.mapping.capture import Ceilings, gate
 from kimiaepd.mapping.event import AGENT, Capture, Draft, Event, Field
@@ -83,6 +84,7 @@ class Emitter:
         new_id: makes event ids.
         logged: told of every line in the log: its session, its place, its bytes; it must not raise
             and not wait.
+        health: is told when the log takes no events, and when it does again.
     """
 
     journal: Journal
@@ -91,6 +93,7 @@ class Emitter:
     clock_ns: Callable[[], int] = time.time_ns
     new_id: Callable[[], str] = new_ulid
     logged: Callable[[str, Position, bytes], None] = lambda *_: None
+    health: Health = field(factory=Health)
     counts: Counts = field(factory=Counts)
 
     def emit(
@@ -173,17 +176,23 @@ class Emitter:
         try:
             written = self.journal.append(stream.session, line, droppable=droppable)
         except JournalError as error:
+            self.health.degraded("log", f"events cannot be written ({error.code})")
             stream.lost += 1
             if stream.lost == 1:
                 log.warning("events lost", session=stream.session, first=event.type, why=error.code)
             return False
-        if written:
-            stream.next_seq += 1
-            self.counts.logged += 1
-            self.logged(stream.session, (stream.epoch, event.seq or 0), line)
-            if event.type == "session.ended":
-                self.journal.hasten()  # nothing may come after it that would sync it (rule I23)
-        return written
+        if not written:
+            self.health.degraded("disk", "nearly full, so events of little weight are dropped")
+            return False
+        self.health.recovered("log")
+        if droppable:
+            self.health.recovered("disk")
+        stream.next_seq += 1
+        self.counts.logged += 1
+        self.logged(stream.session, (stream.epoch, event.seq or 0), line)
+        if event.type == "session.ended":
+            self.journal.hasten()  # nothing may come after it that would sync it (rule I23)
+        return True
 
     def _say_gap(self, stream: Stream, missing: int) -> None:
         """One event for all that could not be written: it goes first, once writing works again."""

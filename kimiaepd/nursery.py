@@ -11,7 +11,8 @@ Rules:
   let the last hook go, what still waits is decided, the uplinks get a moment to deliver it, and
   only then the keeper ends.
 - SIGTERM or SIGINT stops within one deadline; a second one stops now. SIGHUP opens the logs again
-  and reads the settings again; where it says that our terminal was closed, it stops.
+  and reads the settings again; where it says that our terminal was closed, it stops. SIGUSR1 tries
+  the relay at once: for whoever knows that the network is back.
 - A part that can fail by itself gets a supervisor of its own here; the hook server has none: if it
   fails, the daemon ends with its error.
 """
@@ -126,6 +127,7 @@ class Daemon:
             "sync": self.settings.log.sync,
             "events": {"logged": self.emitter.counts.logged, "lost": self.emitter.counts.lost},
             "log": asdict(self.journal.stats),
+            "health": self.emitter.health.status(),
             "relay": self.delivery.status() if self.delivery else None,
             **self.observer.status(trio.current_time()),
         }
@@ -237,10 +239,14 @@ async def _obey_signals(
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     terminal = Terminal()
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+    obeyed = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+    with trio.open_signal_receiver(*obeyed) as signals:
         task_status.started()
         async for number in signals:
-            if number == signal.SIGHUP and not terminal.is_gone():
+            if number == signal.SIGUSR1:
+                if daemon.delivery:
+                    daemon.delivery.sender.hurry()
+            elif number == signal.SIGHUP and not terminal.is_gone():
                 notify(daemon.environ, service_notify.RELOADING)
                 await daemon.reload()
                 notify(daemon.environ, service_notify.READY)

@@ -152,6 +152,24 @@ async def test_an_answer_that_is_no_handshake_is_said(
 
 
 @pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (b"Retry-After: 120", 120.0),
+        (b"retry-after: 0", 0.0),
+        (b"Retry-After: Wed, 21 Oct 2026 07:28:00 GMT", None),
+        (b"Retry-After: 99999999999", None),
+        (b"X: 1", None),
+    ],
+)
+async def test_what_a_relay_asks_for_is_heard(header: bytes, seconds: float | None) -> None:
+    answer = b"HTTP/1.1 503 Busy\r\n%b\r\nContent-Length: 0\r\n\r\n" % header
+    async with peer(raw(answer)) as open_stream:
+        with pytest.raises(LinkError) as raised:
+            await connected(PLACE, None, nothing, open_stream=open_stream)
+    assert raised.value.retry_after == seconds
+
+
+@pytest.mark.parametrize(
     "serve",
     [
         raw(b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\n\r\n"),

@@ -44,6 +44,7 @@ MAX_MESSAGE = 1 << 20
 
 _RECEIVE = 64 << 10
 _REFUSED = (401, 403)
+_DIGITS = 10
 
 # The library's own, and what falls through it from the libraries below when a peer is no relay.
 _BROKEN = (
@@ -57,7 +58,15 @@ _BROKEN = (
 
 
 class LinkError(Exception):
-    """There is no connection, or no longer one; `str()` says why, for people."""
+    """There is no connection, or no longer one; `str()` says why, for people.
+
+    Attributes:
+        retry_after: seconds that the relay wants us to wait, where it said so.
+    """
+
+    def __init__(self, why: str, retry_after: float | None = None) -> None:
+        super().__init__(why)
+        self.retry_after = retry_after
 
 
 class RefusedError(LinkError):
@@ -185,7 +194,15 @@ def _one(group: BaseExceptionGroup[BaseException]) -> BaseException:
         return found
     if isinstance(found, ConnectionRejected) and found.status_code in _REFUSED:
         return RefusedError(f"the relay refuses the token (HTTP {found.status_code})")
-    return LinkError(_why(found))
+    return LinkError(_why(found), _retry_after(found))
+
+
+def _retry_after(error: BaseException) -> float | None:
+    """What a refusal says of when to come again; a date, which HTTP allows too, is passed over."""
+    for name, value in error.headers or () if isinstance(error, ConnectionRejected) else ():
+        if name.lower() == b"retry-after" and value.isdigit() and len(value) < _DIGITS:
+            return float(value)
+    return None
 
 
 async def _open_stream(address: Address) -> trio.abc.Stream:

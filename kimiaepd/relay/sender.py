@@ -79,6 +79,7 @@ class RelaySender:
     _state: State = field(default="starting", init=False)
     _since: float = field(factory=trio.current_time, init=False)
     _error: str | None = field(default=None, init=False)
+    _hurried: trio.Event = field(factory=trio.Event, init=False)
 
     # --- what the daemon tells -------------------------------------------------------------------
 
@@ -105,7 +106,12 @@ class RelaySender:
     def stop(self) -> None:
         """Deliver what is there and come to an end; the caller has the deadline."""
         self.stopping.set()
+        self.hurry()
         self._wake()
+
+    def hurry(self) -> None:
+        """Try to connect at once, whatever the wait still is."""
+        self._hurried.set()
 
     @property
     def is_up(self) -> bool:
@@ -148,15 +154,20 @@ class RelaySender:
                 await self._connect_once()
             except RefusedError as error:
                 self._down("refused", str(error))
-            except (LinkError, UserError) as error:
+                wait = self.backoff.next(is_refused=True)
+            except LinkError as error:
                 self._down("down", str(error))
+                wait = self.backoff.next(retry_after=error.retry_after)
+            except UserError as error:
+                self._down("down", str(error))
+                wait = self.backoff.next()
             else:
                 return  # told to stop, and everything was delivered
             if self.stopping.is_set():
                 return  # what the relay does not have is in the log, for the next start
-            wait = self.backoff.next(is_refused=self._state == "refused")
             with trio.move_on_after(wait):
-                await self.stopping.wait()
+                await self._hurried.wait()
+            self._hurried = trio.Event()
 
     async def _connect_once(self) -> None:
         token = self.token()
