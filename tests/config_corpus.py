@@ -261,6 +261,10 @@ OURS: dict[str, tuple[str, str]] = {
     "a note among our lines": (
         block().replace("command", "# a note\ncommand", 1), "# a note\n",
     ),
+    "notes at the ends of our lines": (
+        f"a = 1\n{entry().replace(']]', ']] # one')}{entry(rest='# two')}".replace("10", "10\t# 3"),
+        "a = 1\n# one\n# 3\n# 3\n# two",
+    ),
     "an entry too many and one spoilt": (
         entry() + entry() + entry("Nonsense").replace("timeout = 10", "timeout = 0"), "",
     ),

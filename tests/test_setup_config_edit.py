@@ -181,6 +181,21 @@ def test_a_comment_inside_one_of_our_tables_stays() -> None:
     assert uninstalled(text) == b"# why?\n"
 
 
+def test_a_comment_at_the_end_of_one_of_our_lines_stays_on_a_line_of_its_own() -> None:
+    end = b"\ntimeout = 10"
+    noted = (
+        installed(b"a = 1\n").replace(b"]]\n", b"]] # one\n", 1).replace(end, end + b" # two ", 1)
+    )
+    assert uninstalled(noted) == b"a = 1\n\n# one\n# two \n"
+    assert uninstalled(noted[:-1]) == b"a = 1\n\n# one\n# two "
+    assert uninstalled(noted.replace(b"\n", b"\r\n")) == b"a = 1\r\n\r\n# one\r\n# two \r\n"
+    assert uninstalled(noted + b"[t]\n") == b"a = 1\n\n# one\n# two \n[t]\n"
+    assert plan_install(noted, WANTED, OLD).action is Action.UNCHANGED
+    refreshed = installed(noted, wanted(NEW), NEW)
+    assert refreshed == installed(b"a = 1\n", wanted(NEW), NEW) + b"# one\n# two \n"
+    assert uninstalled(refreshed) == b"a = 1\n# one\n# two \n"
+
+
 def test_a_marker_that_stands_alone_goes_and_the_block_goes_to_the_end() -> None:
     for marker in (OPEN, CLOSE):
         old = marker + b"\na = 1\n[b]\n"

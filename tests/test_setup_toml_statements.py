@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kimiaepd.setup.toml_statements import Header, Kind, header, statements
+from kimiaepd.setup.toml_statements import Header, Kind, comments, header, statements
 
 TRICKY = (
     b'text = """\n[[hooks]]\n# no comment \\""" still\n"""" # a quote before the end\r\n'
@@ -49,6 +49,21 @@ def test_every_byte_belongs_to_a_statement_or_the_newline_after_one() -> None:
         assert TRICKY[position : statement.start] in (b"", b"\n", b"\r\n")
         position = statement.end
     assert position == len(TRICKY)
+
+
+@pytest.mark.parametrize(
+    ("raw", "found"),
+    [
+        (b"a = 1", []),
+        (b"a = '#' # b # c ", [b"# b # c "]),
+        (b'[ "#" ] # d', [b"# d"]),
+        (b'a = """\n# x\n"""', []),
+        (b"a = [ # e\r\n '#', # f\n]", [b"# e", b"# f"]),
+    ],
+)
+def test_the_comments_of_a_statement_are_found(raw: bytes, found: list[bytes]) -> None:
+    (statement,) = statements(raw)
+    assert [raw[part.start : part.end] for part in comments(raw, statement)] == found
 
 
 def test_nothing_has_no_statements_and_a_newline_is_one_blank_line() -> None:

@@ -5,7 +5,7 @@ Rules:
   the file's own newline. The end of the file stays as it was, with a final newline or without:
   so `take_out` can give back the very bytes.
 - Ours is line by line: the lines of our entries and our two marker lines. A comment that somebody
-  put among them stays; one at the end of a line of ours goes with it.
+  put among them stays; one at the end of a line of ours stays too, on a line of its own.
 - The markers are for people; nothing depends on them.
 
 It reads nothing back and refuses nothing: `config_edit.py` holds every result against what it must
@@ -15,6 +15,7 @@ be.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import tomlkit
 from attrs import frozen
@@ -22,7 +23,7 @@ from attrs import frozen
 from kimiaepd.setup.command import Entry
 from kimiaepd.setup.config_text import BOM, ConfigText
 from kimiaepd.setup.splice import Splice, apply
-from kimiaepd.setup.toml_statements import Kind, Statement
+from kimiaepd.setup.toml_statements import Kind, Statement, comments
 
 OPEN = b"# >>> kimiaepd >>>"
 CLOSE = b"# <<< kimiaepd <<<"
@@ -35,11 +36,17 @@ _NEWLINE = re.compile(rb"\r?\n")
 
 @frozen
 class Run:
-    """A stretch of the file that is ours, from the start of a line to before a newline."""
+    """A stretch of the file that is ours, from the start of a line to before a newline.
+
+    Attributes:
+        has_entry: whether there is more to it than markers.
+        remarks: what others wrote at the ends of its lines.
+    """
 
     start: int
     end: int
-    has_entry: bool
+    has_entry: bool = False
+    remarks: tuple[bytes, ...] = ()
 
 
 def find(config: ConfigText) -> list[Run]:
@@ -50,24 +57,26 @@ def find(config: ConfigText) -> list[Run]:
     for line in config.statements:
         is_entry = line.start in entries
         if is_entry or _is_marker(config.raw, line):
-            last = runs.pop() if joined else Run(line.start, line.end, has_entry=False)
-            runs.append(Run(last.start, line.end, last.has_entry or is_entry))
+            run = runs.pop() if joined else Run(line.start, line.end)
+            remarks = run.remarks
+            if is_entry:
+                found = comments(config.raw, line)
+                remarks += tuple(config.raw[remark.start : remark.end] for remark in found)
+            runs.append(Run(run.start, line.end, run.has_entry or is_entry, remarks))
             joined = True
         elif line.kind is not Kind.BLANK:
             joined = False
     return runs
 
 
-def others(config: ConfigText) -> list[Statement]:
-    """Every line that is not ours and not blank."""
+def others(config: ConfigText) -> Iterator[Statement]:
+    """Every line that is not ours and not blank, and every comment on one of ours."""
     entries = _entry_lines(config)
-    return [
-        line
-        for line in config.statements
-        if line.kind is not Kind.BLANK
-        and line.start not in entries
-        and not _is_marker(config.raw, line)
-    ]
+    for line in config.statements:
+        if line.start in entries:
+            yield from comments(config.raw, line)
+        elif line.kind is not Kind.BLANK and not _is_marker(config.raw, line):
+            yield line
 
 
 def put(raw: bytes, runs: list[Run], wanted: tuple[Entry, ...]) -> bytes:
@@ -78,13 +87,17 @@ def put(raw: bytes, runs: list[Run], wanted: tuple[Entry, ...]) -> bytes:
     place = next((run for run in runs if run.has_entry), None)
     if place is None:
         return _append(apply(raw, take_out(raw, runs)), block, newline)
-    here = Splice(place.start, place.end, block)
+    here = Splice(place.start, place.end, newline.join((block, *place.remarks)))
     return apply(raw, [here, *take_out(raw, [run for run in runs if run is not place])])
 
 
 def take_out(raw: bytes, runs: list[Run]) -> list[Splice]:
     """The cuts that leave the file without our lines."""
-    return [_cut(raw, run) for run in runs]
+    newline = _newline(raw)
+    return [
+        Splice(run.start, run.end, newline.join(run.remarks)) if run.remarks else _cut(raw, run)
+        for run in runs
+    ]
 
 
 def _entry_lines(config: ConfigText) -> set[int]:

@@ -92,6 +92,17 @@ def header(raw: bytes) -> Header:
     return Header(tuple(path), is_array)
 
 
+def comments(text: bytes, statement: Statement) -> Iterator[Statement]:
+    """The comments within a statement: at its end, or at those of the lines of its array."""
+    position = statement.start
+    while token := _TOKEN.search(text, position, statement.end):
+        position = _skip(text, token)
+        if token[0] == b"#":
+            end = position - text[token.start() : position].endswith(b"\r")
+            line = statement.line + text.count(b"\n", statement.start, end)
+            yield Statement(Kind.COMMENT, token.start(), end, line)
+
+
 def line_after(text: bytes, statement: Statement) -> int:
     """Where the line after a statement begins."""
     newline = _NEWLINE.match(text, statement.end)
@@ -119,15 +130,22 @@ def _pair_end(text: bytes, position: int) -> int:
     """The newline that ends a key and its value, which may hold newlines of their own."""
     depth = 0
     while token := _TOKEN.search(text, position):
-        position = token.end()
-        if token[0] in _STRING_REST:
-            rest = _STRING_REST[token[0]].match(text, position)
-            position = rest.end() if rest else len(text)
-        elif token[0] == b"#":
-            position = _line_end(text, position)
-        elif token[0] == b"\n":
+        position = _skip(text, token)
+        if token[0] in _STRING_REST or token[0] == b"#":
+            continue
+        if token[0] == b"\n":
             if depth == 0:
                 return token.start()
         else:
             depth += 1 if token[0] in b"[{" else -1
     return len(text)
+
+
+def _skip(text: bytes, token: re.Match[bytes]) -> int:
+    """Where what a token begins has its end: a string, a comment, or the token itself."""
+    if token[0] == b"#":
+        return _line_end(text, token.end())
+    if token[0] in _STRING_REST:
+        rest = _STRING_REST[token[0]].match(text, token.end())
+        return rest.end() if rest else len(text)
+    return token.end()
