@@ -22,6 +22,8 @@ from kimiaepd.setup.toml_statements import Header, Kind, Statement, header, stat
 BOM = b"\xef\xbb\xbf"
 
 _HOOKS = Header(("hooks",), is_array=True)
+# Spares a file of ten thousand tables as many parses; a quoted key can spell anything.
+_MAY_BE_HOOKS = re.compile(rb"[ \t]*\[\[?[ \t]*(?:hooks|[\"'])")
 _MEANWHILE = "the daemon itself can run meanwhile: kimiaepd run"
 _AT_THE_END = "(at end of document)"
 _SAID_LINE = re.compile(r" \(at line (\d+), column \d+\)")
@@ -171,10 +173,12 @@ def _hook_tables(raw: bytes, lines: tuple[Statement, ...]) -> list[list[Statemen
     inside = False
     for statement in lines:
         if statement.kind is Kind.HEADER:
-            named = header(raw[statement.start : statement.end])
-            if named == _HOOKS:
-                tables.append([])
-            inside = bool(tables) and named.path[0] == "hooks"
+            inside = False
+            if _MAY_BE_HOOKS.match(raw, statement.start):
+                named = header(raw[statement.start : statement.end])
+                if named == _HOOKS:
+                    tables.append([])
+                inside = bool(tables) and named.path[0] == "hooks"
         if inside and statement.kind in (Kind.HEADER, Kind.PAIR):
             tables[-1].append(statement)
     return tables

@@ -14,6 +14,7 @@ import enum
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import lru_cache
 
 from attrs import frozen
 
@@ -78,6 +79,7 @@ def statements(text: bytes, start: int = 0) -> Iterator[Statement]:
         start = after
 
 
+@lru_cache
 def header(raw: bytes) -> Header:
     """What a header's bytes name."""
     value: object = tomllib.loads(raw.decode("utf-8"))
