@@ -21,7 +21,7 @@ from kimiaepd.relay.address import Address
 from kimiaepd.relay.backlog import Item
 from kimiaepd.relay.connection import LinkError, connected
 from kimiaepd.relay.link import PING_SECONDS, SILENT_SECONDS, Link, Orders
-from kimiaepd.relay.outbox import Outbox
+from kimiaepd.relay.outbox import Outbox, Window
 from kimiaepd.storage.journal import Journal, LogPolicy, Position
 
 PLACE = Address("ws://relay", "relay", 80, is_tls=False, path="")
@@ -293,3 +293,33 @@ async def test_an_event_that_no_relay_takes_is_set_aside_unsent(
         assert made.refused == [("a0", "too-large")]
         assert [one["id"] for one in made.relay.heard if one["type"] == "x.y"] == ["a1"]
         assert made.proven == {"a": (1, 1)}
+
+
+async def test_a_session_that_falls_behind_again_goes_on_where_it_was(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path, policy=LogPolicy(sync="os"))
+    lines = [b'{"type":"x.y","id":"a%d","seq":%d,"epoch":1}\n' % (seq, seq) for seq in range(24)]
+    async with room(tmp_path) as made:
+        made.link.outbox = Outbox(Window(4, 1 << 20))
+
+        def log(seq: int) -> None:
+            journal.append("a", lines[seq], droppable=False)
+            made.link.outbox.offer(Item("a", (1, seq), lines[seq].rstrip()), None)
+            made.link.wake()
+
+        async def deliver(seqs: range) -> None:
+            for seq in seqs:
+                log(seq)
+            with trio.fail_after(10):
+                while made.proven.get("a") != (1, seqs[-1]):
+                    await trio.testing.wait_all_tasks_blocked(0.001)
+
+        for seq in range(9):  # more than fits in memory: the rest of it comes from disk
+            log(seq)
+        async with talking(made):
+            await deliver(range(9, 10))
+            await deliver(range(10, 13))  # these fit
+            await deliver(range(13, 24))
+            sent = [one["id"] for one in made.relay.heard if one["type"] == "x.y"]
+            assert sent == [f"a{seq}" for seq in range(24)]
+            assert made.link.outbox.is_settled
+    journal.close()

@@ -85,12 +85,13 @@ class Backlog:
         directory: the log's.
         session: whose it is.
         extent: what was there to be sent when it was opened.
+        after: the last event that was read; what comes after it is next.
     """
 
     directory: Path
     session: str
     extent: Extent
-    _after: Position | None
+    after: Position | None
     _stem: str
     _stamp: int | None
     _file: BinaryIO | None = field(repr=False)
@@ -139,9 +140,9 @@ class Backlog:
         size = 0
         for line in self._lines():
             at = position_in(line)
-            if at is None or (self._after is not None and at <= self._after):
+            if at is None or (self.after is not None and at <= self.after):
                 continue
-            self._after = at
+            self.after = at
             found.append(Item(self.session, at, line.rstrip(b"\n")))
             size += len(line)
             if len(found) >= most_events or size >= most_bytes:

@@ -249,6 +249,10 @@ class Link:
     def _read_piece(self, turn: Turn) -> list[Item]:
         """In a worker thread; the writer waits for it, so nobody else touches the backlogs."""
         backlog = self._backlogs.get(turn.session)
+        if backlog and backlog.after != turn.after:
+            # It had caught up, and what came after that was sent from memory.
+            self._close_backlog(turn.session)
+            backlog = None
         if backlog is None:
             if len(self._backlogs) >= _OPEN_FILES:
                 self._close_backlog(next(iter(self._backlogs)))
