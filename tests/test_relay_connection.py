@@ -17,6 +17,7 @@ from kimiaepd.relay.address import Address
 from kimiaepd.relay.connection import (
     CLOSE_SECONDS,
     CONNECT_SECONDS,
+    REFUSAL_SECONDS,
     Connection,
     LinkError,
     RefusedError,
@@ -188,6 +189,20 @@ async def test_a_handshake_that_never_ends_is_given_up_in_time(
         with pytest.raises(LinkError):
             await connected(PLACE, None, nothing, open_stream=open_stream)
     assert trio.current_time() - began <= CONNECT_SECONDS
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refusal_without_a_body_is_told_at_once(
+    status: int, autojump_clock: MockClock
+) -> None:
+    """The library says nothing of it; `kimi web` refuses so."""
+    answer = b"HTTP/1.1 %d Unauthorized\r\nConnection: close\r\n\r\n" % status
+    for then in (None, forever):
+        began = trio.current_time()
+        async with peer(raw(answer, then=then)) as open_stream:
+            with pytest.raises(RefusedError, match=str(status)):
+                await connected(PLACE, "t", nothing, open_stream=open_stream)
+        assert trio.current_time() - began <= REFUSAL_SECONDS
 
 
 async def test_a_host_that_does_not_answer_is_given_up_in_time(autojump_clock: MockClock) -> None:

@@ -3,6 +3,8 @@
 Rules (pitfalls of trio-websocket 0.12, each with a test):
 - Its reader runs in a nursery of ours, and what escapes from there becomes `LinkError`: its own
   context manager can leak a bare cancellation that ends the whole program.
+- A handshake that is refused without a body, or in which the relay hangs up, is told by nobody:
+  `overheard.py` does, at once and with HTTP's number.
 - Connecting, the handshake and the close are time-boxed; and the stream itself is always closed,
   which the library forgets in some cases. A connection that failed, or that was cancelled, gets no
   close handshake.
@@ -17,6 +19,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import cast
 
 import h11
@@ -32,9 +35,13 @@ from trio_websocket import (
 from wsproto.utilities import LocalProtocolError, ProtocolError
 
 from kimiaepd.relay.address import Address
+from kimiaepd.relay.overheard import SWITCHED, Overheard
 
 CONNECT_SECONDS = 5.0
 """For TCP, TLS and the WebSocket handshake together."""
+
+REFUSAL_SECONDS = 0.5
+"""For the rest of an answer that is no handshake."""
 
 CLOSE_SECONDS = 2.0
 """For the close handshake; then the stream is closed without."""
@@ -61,11 +68,15 @@ class LinkError(Exception):
     """There is no connection, or no longer one; `str()` says why, for people.
 
     Attributes:
+        status: HTTP's, where that was the answer to the handshake.
         retry_after: seconds that the relay wants us to wait, where it said so.
     """
 
-    def __init__(self, why: str, retry_after: float | None = None) -> None:
+    def __init__(
+        self, why: str, *, status: int | None = None, retry_after: float | None = None
+    ) -> None:
         super().__init__(why)
+        self.status = status
         self.retry_after = retry_after
 
 
@@ -131,10 +142,10 @@ async def connected(
         RefusedError: the relay answered 401 or 403.
         LinkError: it cannot be reached, or the connection was lost.
     """
-    stream: trio.abc.Stream | None = None
+    stream: Overheard | None = None
     try:
         with trio.move_on_after(CONNECT_SECONDS) as connecting:
-            stream = await (open_stream or _open_stream)(address)
+            stream = Overheard(await (open_stream or _open_stream)(address))
         if stream is None:
             raise LinkError(f"no connection within {CONNECT_SECONDS:g} s")
         await _talk(stream, address, token, use, connecting.deadline)
@@ -145,37 +156,66 @@ async def connected(
 
 
 async def _talk(
-    stream: trio.abc.Stream,
+    stream: Overheard,
     address: Address,
     token: str | None,
     use: Callable[[Connection], Awaitable[None]],
     deadline: float,
 ) -> None:
+    connection: Connection | None = None
     try:
         async with trio.open_nursery() as socket_nursery:
-            socket: WebSocketConnection | None = None
+            stream.on_refusal = partial(_call_off, socket_nursery.cancel_scope, deadline)
             with trio.move_on_at(deadline):
-                socket = await wrap_client_stream(
-                    socket_nursery,
-                    # It takes any stream, and says so; only its annotation is narrower.
-                    cast(trio.SocketStream, stream),
-                    address.host_header,
-                    address.socket_path,
-                    extra_headers=_headers(token),
-                    max_message_size=MAX_MESSAGE,
-                    receive_buffer_size=_RECEIVE,
-                )
-            if socket is None:
-                raise LinkError(f"no WebSocket handshake within {CONNECT_SECONDS:g} s")
-            connection = Connection(socket)
-            await use(connection)
-            # Only here: after a failure there is nobody to say it to, and in a cancelled nursery
-            # the library's reader is gone, which would have to read the answer.
-            with trio.move_on_after(CLOSE_SECONDS):
-                await connection.close()
+                connection = Connection(await _shake_hands(socket_nursery, stream, address, token))
+            if connection is not None:
+                await use(connection)
+                # Only here: after a failure there is nobody to say it to, and in a cancelled
+                # nursery the library's reader is gone, which would have to read the answer.
+                with trio.move_on_after(CLOSE_SECONDS):
+                    await connection.close()
             socket_nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         raise _one(group) from None
+    if connection is None:
+        raise _no_handshake(stream)
+
+
+async def _shake_hands(
+    socket_nursery: trio.Nursery, stream: Overheard, address: Address, token: str | None
+) -> WebSocketConnection:
+    return await wrap_client_stream(
+        socket_nursery,
+        cast(trio.SocketStream, stream),  # it takes any stream, as its documentation says
+        address.host_header,
+        address.socket_path,
+        extra_headers=_headers(token),
+        max_message_size=MAX_MESSAGE,
+        receive_buffer_size=_RECEIVE,
+    )
+
+
+def _call_off(scope: trio.CancelScope, deadline: float) -> None:
+    """Give the handshake up soon: the body of a refusal, with its headers, may still come."""
+    scope.deadline = min(scope.deadline, deadline, trio.current_time() + REFUSAL_SECONDS)
+
+
+def _no_handshake(stream: Overheard) -> LinkError:
+    if stream.status not in (None, SWITCHED):
+        return _answered(stream.status)
+    if stream.is_over:
+        return LinkError("the relay hung up at the WebSocket handshake")
+    return LinkError(f"no WebSocket handshake within {CONNECT_SECONDS:g} s")
+
+
+def _answered(status: int | None, retry_after: float | None = None) -> LinkError:
+    if status in _REFUSED:
+        return RefusedError(f"the relay refuses the token (HTTP {status})", status=status)
+    return LinkError(
+        f"the relay answered HTTP {status}, not a WebSocket",
+        status=status,
+        retry_after=retry_after,
+    )
 
 
 def _one(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -192,14 +232,14 @@ def _one(group: BaseExceptionGroup[BaseException]) -> BaseException:
         found = found.exceptions[0]
     if isinstance(found, LinkError):
         return found
-    if isinstance(found, ConnectionRejected) and found.status_code in _REFUSED:
-        return RefusedError(f"the relay refuses the token (HTTP {found.status_code})")
-    return LinkError(_why(found), _retry_after(found))
+    if isinstance(found, ConnectionRejected):
+        return _answered(found.status_code, _retry_after(found))
+    return LinkError(_why(found))
 
 
-def _retry_after(error: BaseException) -> float | None:
+def _retry_after(refusal: ConnectionRejected) -> float | None:
     """What a refusal says of when to come again; a date, which HTTP allows too, is passed over."""
-    for name, value in error.headers or () if isinstance(error, ConnectionRejected) else ():
+    for name, value in refusal.headers or ():
         if name.lower() == b"retry-after" and value.isdigit() and len(value) < _DIGITS:
             return float(value)
     return None
@@ -232,13 +272,9 @@ def _headers(token: str | None) -> list[tuple[bytes, bytes]]:
 
 def _why(error: BaseException) -> str:
     """A failure of the connection in words, without what the relay may have put into it."""
-    match error:
-        case ConnectionRejected():
-            return f"the relay answered HTTP {error.status_code}, not a WebSocket"
-        case ConnectionClosed(reason=reason) if reason is not None:
-            return f"the relay closed the connection ({reason.code} {reason.name.lower()})"
-        case _:
-            return f"the connection broke ({type(error).__name__})"
+    if isinstance(error, ConnectionClosed) and error.reason is not None:
+        return f"the relay closed the connection ({error.reason.code} {error.reason.name.lower()})"
+    return f"the connection broke ({type(error).__name__})"
 
 
 def _os_words(error: OSError) -> str:
