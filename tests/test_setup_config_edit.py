@@ -353,6 +353,28 @@ def test_a_key_below_our_block_is_refused_with_its_line(below: bytes) -> None:
         assert text.split(b"\n")[(caught.value.line or 0) - 1].startswith(b"yolo")
 
 
+@pytest.mark.parametrize(
+    ("below", "said", "mended"),
+    [
+        (b"yolo = true\n", "move it above the first table", (b"yolo = true\n", b"")),
+        (b"yolo = true\n[t]\n", "move it above the first table", (b"", b"[t]\nyolo = true\n")),
+        (b"hooks = []\n[t]\n", "delete it, ", (b"", b"[t]\n")),
+        (b"[hooks.env]\nA = 1\n[t]\n", "delete that table, ", (b"", b"[t]\n")),
+        (b'matcher = "Bash"\n', "remove it, ", (b"", b"")),
+    ],
+)
+def test_who_does_what_is_said_of_a_key_below_our_block_can_go_on(
+    below: bytes, said: str, mended: tuple[bytes, bytes]
+) -> None:
+    text = installed(b"a = 1\n")
+    with pytest.raises(EditRefusedError) as caught:
+        plan_install(text + below, WANTED, OLD)
+    assert caught.value.remedy.startswith(said)
+    first, last = mended
+    assert plan_install(first + text + last, WANTED, OLD).action is Action.UNCHANGED
+    assert uninstalled(first + text + last) == first + b"a = 1\n" + last
+
+
 def test_a_table_of_our_hook_is_refused_also_where_it_comes_later() -> None:
     text = installed(b"") + b"[other]\nb = 1\n[hooks.env]\nc = 1\n"
     with pytest.raises(EditRefusedError, match="`env`") as caught:

@@ -30,6 +30,7 @@ from kimiaepd.setup.command import Entry
 from kimiaepd.setup.config_text import BOM, ConfigText, EditRefusedError, read
 from kimiaepd.setup.events import Version, known_to
 from kimiaepd.setup.splice import apply
+from kimiaepd.setup.toml_statements import Kind
 from kimiaepd.setup.vendor_schema import KEYS, doubt, fault, too_great
 
 _OUR_KEYS = ("event", "command", "timeout")
@@ -118,12 +119,17 @@ def _refuse_strangers(config: ConfigText, keys: tuple[str, ...]) -> None:
                 f"`{key}` was added to one of our hooks, and would be lost",
                 "remove it, then run this again",
             )
+        if any(part.line == line and part.kind is Kind.HEADER for part in hook.statements):
+            remedy = "delete that table"
+        elif key == "hooks":
+            remedy = "delete it"
+        else:
+            remedy = "move it above the first table of the file, or under its own table's header"
         raise EditRefusedError(
             line,
             f"`{key}` stands inside our last [[hooks]] table, so kimi takes it for a key of that"
             " hook and drops every hook",
-            "move it above the first table of the file, or under its own table's header, then run"
-            " this again",
+            f"{remedy}, then run this again",
         )
 
 
