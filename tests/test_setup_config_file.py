@@ -417,12 +417,18 @@ def test_a_chain_of_links_is_followed_to_its_end(tmp_path: Path) -> None:
     assert (tmp_path / "config.toml").is_symlink()
 
 
-def test_a_read_only_file_is_left_alone(file: Path) -> None:
+def test_a_read_only_file_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "it's $HOME" / "config.toml"
+    file.parent.mkdir()
+    file.write_bytes(b"theirs\n")
     file.chmod(0o444)
-    with pytest.raises(ConfigError, match=r"read-only.*chmod"):
+    with pytest.raises(ConfigError, match="is read-only; allow writing with: chmod") as caught:
         edit(file, add, NOW)
     assert file.read_bytes() == b"theirs\n"
     edit(file, lambda old: old, NOW)  # nothing to write, nothing to complain about
+    subprocess.run(["sh", "-c", str(caught.value).partition("with: ")[2]], check=True)
+    edit(file, add, NOW)
+    assert file.read_bytes() == b"theirs\nours\n"
 
 
 def test_a_pipe_or_a_directory_in_the_files_place_is_named(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ import contextlib
 import datetime as dt
 import os
 import re
+import shlex
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -161,7 +162,8 @@ def _target(path: Path) -> Path:
 def _staged(target: Path, data: bytes, before: _State | None) -> Iterator[Path]:
     """The new file under another name in the same directory, complete and on disk."""
     if before and not before.mode & stat.S_IWUSR:
-        raise ConfigError(f"{target}: is read-only; allow writing with: chmod u+w '{target}'")
+        command = f"chmod u+w {shlex.quote(str(target))}"
+        raise ConfigError(f"{target}: is read-only; allow writing with: {command}")
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.{_MARK}-")
     staged = Path(name)
     try:
