@@ -79,7 +79,8 @@ def plan_install(old: bytes, wanted: tuple[Entry, ...], version: Version | None)
     warnings = _warnings(config, version)
     if _is_current(config, wanted):
         return Plan(Action.UNCHANGED, old, warnings)
-    room = read(placeholder.set_aside(config)) if config.placeholder else config
+    line = config.placeholder
+    room = read(placeholder.set_aside(old, line)) if line else config
     runs = block.find(room)
     new = block.put(room.raw, runs, wanted)
     _read_back(config, new, wanted, version)

@@ -26,10 +26,9 @@ from kimiaepd.setup.toml_statements import Kind, Statement, line_after
 PREFIX = b"# kimiaepd set aside until its hooks are removed: "
 
 
-def set_aside(config: ConfigText) -> bytes:
+def set_aside(raw: bytes, line: Statement) -> bytes:
     """The file with its placeholder as a comment of ours."""
-    at = config.placeholder.start if config.placeholder else 0
-    return config.raw[:at] + PREFIX + config.raw[at:]
+    return raw[: line.start] + PREFIX + raw[line.start :]
 
 
 def put_back(config: ConfigText) -> list[Splice]:
