@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import errno
 import os
@@ -9,6 +10,7 @@ import resource
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from kimiaepd.setup import config_file
 from kimiaepd.setup.config_file import ATTEMPTS, BACKUPS_KEPT, backups, edit, peek
 
 NOW = dt.datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=dt.UTC)
+_NOBODY = 65534
 
 
 def add(old: bytes) -> bytes:
@@ -379,15 +382,32 @@ def test_a_disk_that_fills_up_for_real_leaves_the_old_file_and_no_litter(
     assert names(file.parent) == [file.name]
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
-def test_a_directory_that_takes_no_files_is_an_error_and_changes_nothing(file: Path) -> None:
-    file.parent.chmod(0o500)
-    try:
+@contextlib.contextmanager
+def an_ordinary_user() -> Iterator[Path]:
+    """A directory of the user who runs the tests, and for root, who may write anywhere, another's."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        place = Path(folder)
+        if os.geteuid() != 0:
+            yield place
+            return
+        os.chown(place, _NOBODY, -1)
+        os.seteuid(_NOBODY)
+        try:
+            yield place
+        finally:
+            os.seteuid(0)
+
+
+def test_a_directory_that_takes_no_files_is_an_error_and_changes_nothing() -> None:
+    with an_ordinary_user() as place:
+        file = place / "config.toml"
+        file.write_bytes(b"theirs\n")
+        place.chmod(0o500)
         with pytest.raises(ConfigError, match=r"Permission denied; nothing was changed"):
             edit(file, add, NOW)
-    finally:
-        file.parent.chmod(0o700)
-    assert names(file.parent) == [file.name]
+        assert names(place) == [file.name]
+        assert file.read_bytes() == b"theirs\n"
+        place.chmod(0o700)
 
 
 def test_an_empty_file_is_a_file(file: Path) -> None:
