@@ -1,7 +1,7 @@
 """`kimiaepd setup` before the real CLI: what it makes of a config.toml, the vendor takes and runs.
 
-Also after the vendor's own settings save, after an update of the vendor, and from places whose
-names a shell could stumble over. What `setup` refuses is in `test_silenced.py`.
+Also after the vendor's own settings save, while its server runs, after an update of the vendor, and
+from places whose names a shell could stumble over. What `setup` refuses is in `test_silenced.py`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from attrs import evolve, frozen
 from kimiaepd.mapping.json_value import JSONObject
 from kimiaepd.setup.command import quote
 from kimiaepd.setup.interpreter import running_interpreter
-from vendor.daemon import running
+from vendor.daemon import hooks_taken, running
 from vendor.kimi import Kimi
 from vendor.logged import Log, log_files, runs_are_closed
 from vendor.place import Place
 from vendor.user import PLAIN_TURN, User, events_of, foreign, living, ours, parsed, said_of
 from vendor.waiting import until
+from vendor.web import Web as Server
 from vendor.web import serving
 
 pytestmark = pytest.mark.vendor
@@ -138,10 +139,17 @@ class Saved:
 
 @frozen
 class Web:
-    """What came of the saves, one after the other, and what the doctor said of the server."""
+    """What came of one running server.
+
+    Attributes:
+        saves: one after the other.
+        doctor: what it said of the server.
+        ran: the hooks of ours that ran in a session before we uninstalled, and in one after.
+    """
 
     saves: Mapping[str, Saved]
     doctor: str
+    ran: tuple[int, int]
 
 
 @pytest.fixture(scope="module")
@@ -150,11 +158,21 @@ def web(user: User) -> Web:
     saves = {}
     with serving(user.kimi, user.place) as server:
         for name, patch in SAVES.items():
-            before = user.config
+            was = user.config
             server.save(patch)
-            saves[name] = Saved(before, user.config)
+            saves[name] = Saved(was, user.config)
         _, report = user.doctor("--kimi-version", user.kimi.version)
-    return Web(saves, said_of(report, "kimi web"))
+        before = hooks_in_a_session(user, server)
+        user.uninstall()
+        ran = before, hooks_in_a_session(user, server)
+    return Web(saves, said_of(report, "kimi web"), ran)
+
+
+def hooks_in_a_session(user: User, server: Server) -> int:
+    """How many hooks of ours a new session of the server runs."""
+    before = hooks_taken(user.place)
+    server.turn(user.place.work, "mock:plain go")
+    return hooks_taken(user.place) - before
 
 
 @pytest.fixture(params=SAVES)
@@ -167,7 +185,7 @@ def test_a_save_of_the_vendor_keeps_every_hook(user: User, web: Web, save: str) 
 
     assert parsed(after) == {**parsed(before), **SAVES[save]}
     # 0.28.0 writes the whole file anew, and no comment is left. So does 2.1.0 for a key at the top;
-    # a table it splices in, below our block.
+    # a table it splices in (0.42.0 too), below our block.
     if save == "a-table" and user.kimi.version != "0.28.0":
         assert after == before + b"[thinking]\nenabled = true\n"
     else:
@@ -206,6 +224,14 @@ def test_doctor_sees_the_vendors_server(user: User, web: Web) -> None:
     assert f"answers and takes the token, version {user.kimi.version}" in web.doctor
 
 
+def test_a_server_that_runs_keeps_the_hooks_that_it_began_with(web: Web) -> None:
+    """Also in new sessions: what setup does takes effect when `kimi web` is started again."""
+    before, after = web.ran
+
+    assert before > 0
+    assert after > 0
+
+
 # --- uninstall -------------------------------------------------------------------------------
 
 
@@ -228,6 +254,8 @@ def test_uninstall_after_a_save_takes_ours_alone(user: User, web: Web, save: str
 
     assert parsed(user.config) == foreign(after)
     assert b"kimiaepd" not in user.config
+    if b"#" in after:  # spliced: all else is as it was
+        assert user.config == user.own + b"[thinking]\nenabled = true\n"
     if save == "a-top-level-key":
         user.vendor_is_content()
         user.turn_runs(ours=0, theirs=True)

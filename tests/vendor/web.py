@@ -1,10 +1,9 @@
-"""The vendor's own settings save: the real `kimi web` server on a place's home, and its REST API.
+"""The real `kimi web` server on a place's home: its settings save and its sessions, over REST.
 
 The server is started on a port of its own choosing and found as any client finds it: the instances
 file, the token file. It is ended by its pid, and that it ends is part of it.
 
-It speaks of `/api/v1/config` alone, and opens no WebSocket: one that is open keeps the server from
-ending.
+It opens no WebSocket: one that is open keeps the server from ending.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from attrs import frozen
 
@@ -34,24 +34,37 @@ class Web:
     port: int
     token: str
 
-    def save(self, patch: JSONObject) -> JSONObject:
-        """Save settings as the web page does; the whole config that the server answers with."""
-        answer = self._post("/api/v1/config", patch)
+    def save(self, patch: JSONObject) -> None:
+        """Save settings as the web page does."""
+        self._ask("POST", "/config", patch)
+
+    def turn(self, folder: Path, prompt: str) -> None:
+        """A session of its own in a folder, with one turn, to its end."""
+        session = self._ask("POST", "/sessions", {"metadata": {"cwd": str(folder)}})["id"]
+        # The server does not apply `default_model` to a fresh session.
+        said: JSONObject = {"content": [{"type": "text", "text": prompt}], "model": "mock"}
+        self._ask("POST", f"/sessions/{session}/prompts", said)
+
+        def is_over() -> bool:
+            seen = self._ask("GET", f"/sessions/{session}")
+            return not seen["busy"] and seen["last_turn_reason"] == "completed"
+
+        until(is_over, "the end of the turn")
+
+    def _ask(self, method: str, path: str, body: JSONObject | None = None) -> JSONObject:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_DEADLINE_S)
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        try:
+            connection.request(
+                method, f"/api/v1{path}", json.dumps(body) if body else None, headers
+            )
+            answer = json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
         assert answer["code"] == 0, answer
         data = answer["data"]
         assert isinstance(data, dict)
         return data
-
-    def _post(self, path: str, body: JSONObject) -> JSONObject:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_DEADLINE_S)
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
-        try:
-            connection.request("POST", path, json.dumps(body), headers)
-            found = json.loads(connection.getresponse().read())
-        finally:
-            connection.close()
-        assert isinstance(found, dict)
-        return found
 
 
 @contextmanager
