@@ -101,6 +101,8 @@ class Peer:
         role: what it says of itself.
         subscriptions: the sessions whose events it wants; None stands for all.
         events: how many it sent.
+        is_slow: whether it is read from as if it were far away.
+        pieces: of a message that is not whole yet.
     """
 
     stream: trio.abc.Stream
@@ -108,6 +110,7 @@ class Peer:
     subscriptions: list[JSON] = field(factory=list)
     events: int = 0
     is_slow: bool = False
+    pieces: list[str] = field(factory=list)
     _protocol: WSConnection = field(factory=lambda: WSConnection(ConnectionType.SERVER))
     _sending: trio.Lock = field(factory=trio.Lock)
 
@@ -224,7 +227,11 @@ class FakeRelay:
             case Request():
                 await self._shake_hands(peer, event)
             case TextMessage():
-                await self._take_message(peer, event.data)
+                peer.pieces.append(event.data)
+                if event.message_finished:
+                    text = "".join(peer.pieces)
+                    peer.pieces.clear()
+                    await self._take_message(peer, text)
             case Ping():
                 await peer.do(event.response())
             case CloseConnection():
