@@ -69,6 +69,23 @@ async def server(
         yield running
 
 
+async def test_a_server_that_is_older_than_the_config_may_run_other_hooks(live: Live) -> None:
+    config = live.where.kimi_home / "config.toml"
+    config.write_text("")
+    changed = config.stat().st_mtime
+    moments: list[JSON] = [(changed - 10) * 1000, (changed + 10) * 1000, None, "soon"]
+    for began in moments:
+        async with serving(GOOD) as running:
+            file = instance(live, running.port)
+            file.write_text(json.dumps({**json.loads(file.read_text()), "started_at": began}))
+            found = await see(live)
+            file.unlink()
+        assert len(found) == (2 if began == moments[0] else 1), found
+        if began == moments[0]:
+            assert f"began before {config} was last changed" in found[1]
+            assert "-> start kimi web again" in found[1]
+
+
 # --- servers that live ---------------------------------------------------------------------------
 
 

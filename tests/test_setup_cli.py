@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from kimiaepd.cli.setup import setup
+from kimiaepd.cli.setup import TAKES_EFFECT, setup
 from kimiaepd.errors import ConfigError, UsageError
 from kimiaepd.setup import kimi_version
 
@@ -52,7 +52,7 @@ def test_install_asks_the_installed_kimi_and_says_what_it_did(person: Person) ->
     assert result.exit_code == 0
     first, *rest = result.stdout.splitlines()
     assert first == f"{person.config}: 20 hooks for kimi 2.1.0 ({person.home}/bin/kimi)"
-    assert rest[-1] == "they take effect with Kimi's next session, or after /reload"
+    assert rest[-1] == TAKES_EFFECT
     assert person.config.read_text().count("[[hooks]]") == 20
     assert person.shim.is_file()
 
@@ -78,7 +78,7 @@ def test_where_no_kimi_is_found_it_says_what_to_do_later(person: Person) -> None
         f"{person.config}: 16 hooks",
         f"no kimi found: registered the {later}",
         f"made {person.config} (there was none)",
-        "they take effect with Kimi's next session, or after /reload",
+        TAKES_EFFECT,
     ]
     assert person.types("install").stdout.splitlines() == [
         f"{person.config}: 16 hooks, as they were; nothing changed",

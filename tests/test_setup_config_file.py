@@ -384,7 +384,7 @@ def test_a_disk_that_fills_up_for_real_leaves_the_old_file_and_no_litter(
 
 @contextlib.contextmanager
 def an_ordinary_user() -> Iterator[Path]:
-    """A directory of the user who runs the tests, and for root, who may write anywhere, another's."""
+    """A directory of the tests' own user; root may write anywhere, and so becomes another one."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         place = Path(folder)
         if os.geteuid() != 0:

@@ -55,6 +55,12 @@ class _Directory(click.Path):
 _DIRECTORY = _Directory(path_type=Path, file_okay=False)
 _PROGRAM = click.Path(path_type=Path, dir_okay=False, exists=True, resolve_path=False)
 
+TAKES_EFFECT = (
+    "they take effect with Kimi's next session, or after /reload; a `kimi web` that runs must be"
+    " started again"
+)
+"""When a change is seen: observed at 0.28.0 and 2.1.0, whose server reads its hooks once."""
+
 home_option = click.option(
     "--home", type=_DIRECTORY, help="Kimi's home.  [default: $KIMI_CODE_HOME or ~/.kimi-code]"
 )
@@ -214,7 +220,7 @@ def install_summary(report: Report, installed: Installed) -> str:
     if report.action is not Action.UNCHANGED:
         made = f"made {report.config} (there was none)"
         lines.append(f"the file before: {report.backup}" if report.backup else made)
-        lines.append("they take effect with Kimi's next session, or after /reload")
+        lines.append(TAKES_EFFECT)
     elif report.shim_changed:
         did = "put back" if report.shim_action is Action.ADDED else "brought up to date"
         lines.append(f"hook program {did}: {report.shim}")

@@ -6,6 +6,8 @@ Rules:
 - Two calls are made, `healthz` and `meta`, and no other: listing sessions can wake them, and fires
   the user's own hooks.
 - The token goes to this machine alone, and only to what has just answered as such a server does.
+- A server reads its hooks once (observed at 0.28.0 and 2.1.0), so one that is older than its
+  config.toml may run others; the vendor's own save touches that file too: so it is a warning alone.
 
 Not running is nothing bad: most people never start one.
 """
@@ -27,6 +29,7 @@ from kimiaepd.doctor.one_get import UnreachableError, get
 from kimiaepd.doctor.processes import lives
 from kimiaepd.log_lines import tame
 from kimiaepd.mapping.json_value import JSONObject, MalformedJSONError, parse
+from kimiaepd.setup.install import CONFIG_NAME
 
 WEB = "kimi web"
 
@@ -44,12 +47,13 @@ _WILDCARDS = ("", "0.0.0.0", "::", "*")  # noqa: S104 - what others bind to
 
 @frozen
 class _Server:
-    """What a server's file says."""
+    """What a server's file says; `began` in seconds since 1970, 0 where it does not say."""
 
     pid: int
     host: str
     port: int
     version: str
+    began: float = 0
 
     @property
     def name(self) -> str:
@@ -80,7 +84,7 @@ async def examine(patient: Patient) -> tuple[Check, ...]:
         return (_warned(f"{home}/server/instances cannot be read: {error.strerror}", "mend it"),)
     found = [_read(file) for file in files]
     servers = [server for server in found if server and lives(server.pid)]
-    checks = [*await _all(servers[:MOST], home)]
+    checks = [*await _all(servers[:MOST], home), *_outdated(servers, home / CONFIG_NAME)]
     if servers:
         checks += _closed(home / "server.token")
     if left := sum(1 for server in found if server and not lives(server.pid)):
@@ -89,6 +93,22 @@ async def examine(patient: Patient) -> tuple[Check, ...]:
         said = f"{tame(str(odd[0]))} does not say where a server is"
         checks.append(_warned(said, "remove it, or report it: kimi may have changed its format"))
     return tuple(checks) or (ok(WEB, "none running"),)
+
+
+def _outdated(servers: Sequence[_Server], config: Path) -> list[Check]:
+    """A warning for each server that may run other hooks than the file has now."""
+    try:
+        changed = config.stat().st_mtime
+    except OSError:
+        return []
+    return [
+        _warned(
+            f"{server.name} began before {config} was last changed, and keeps the hooks of then",
+            "start kimi web again, if it was the hooks that changed",
+        )
+        for server in servers
+        if 0 < server.began < changed
+    ]
 
 
 async def _all(servers: Sequence[_Server], home: Path) -> list[Check]:
@@ -173,7 +193,9 @@ def _read(file: Path) -> _Server | None:
         return None
     if pid <= 0 or not 0 <= port <= _PORTS:
         return None
-    return _Server(pid, host, port, str(value.get("host_version")))
+    began = value.get("started_at")
+    seconds = began / 1000 if isinstance(began, int | float) else 0
+    return _Server(pid, host, port, str(value.get("host_version")), seconds)
 
 
 def _token(file: Path) -> str | None:
