@@ -244,7 +244,8 @@ class FakeRelay:
             for name, value in request.extra_headers
         )
         if switches.answer is not None:
-            await peer.stream.send_all(switches.answer)
+            with suppress(trio.BrokenResourceError):
+                await peer.stream.send_all(switches.answer)
             await trio.sleep_forever()
         status = switches.refuse or (None if has_token or not switches.needs_token else 401)
         if status:
@@ -259,8 +260,9 @@ class FakeRelay:
 
     async def _part(self, peer: Peer, goodbye: CloseConnection) -> None:
         if self.switches.ping_at_goodbye:
-            for _ in range(3):
-                await peer.stream.send_all(_PROTOCOL_PING)
+            with suppress(trio.BrokenResourceError):
+                for _ in range(3):
+                    await peer.stream.send_all(_PROTOCOL_PING)
         elif not self.switches.never_close:
             await peer.do(goodbye.response())
             raise _GoneError

@@ -274,6 +274,8 @@ def _why(error: BaseException) -> str:
     """A failure of the connection in words, without what the relay may have put into it."""
     if isinstance(error, ConnectionClosed) and error.reason is not None:
         return f"the relay closed the connection ({error.reason.code} {error.reason.name.lower()})"
+    if isinstance(error, h11.ProtocolError):
+        return "the connection broke: what answers there speaks no HTTP"
     return f"the connection broke ({type(error).__name__})"
 
 

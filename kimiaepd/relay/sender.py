@@ -126,6 +126,7 @@ class RelaySender:
     def status(self) -> JSONObject:
         """What `kimiaepd status` says of delivery."""
         lag = self.outbox.lag
+        complaint = self._link.complaint if self._link else None
         return {
             "url": self.address.url,
             "link": self._state,
@@ -135,7 +136,7 @@ class RelaySender:
             "lag_bytes": lag.bytes,
             "rejected": self.rejects.count,
             "lost": self.lost + self.outbox.missing,
-            "last_error": self._error or self.rejects.last,
+            "last_error": self._error or complaint or self.rejects.last,
         }
 
     # --- the task --------------------------------------------------------------------------------
