@@ -65,13 +65,13 @@ class Post:
 
 @asynccontextmanager
 async def post(
-    folder: Path, relay: FakeRelay, *, window: Window | None = None
+    folder: Path, relay: FakeRelay, *, window: Window | None = None, rotate_bytes: int = 4096
 ) -> AsyncIterator[Post]:
     """The sender runs from here to the end of the block, and is then cut off."""
     address = address_of(RelaySettings(RelayUrl(relay.url)))
     assert address is not None
     folder.mkdir(exist_ok=True)
-    journal = Journal.open(folder / "log", policy=LogPolicy(sync="os", rotate_bytes=4096))
+    journal = Journal.open(folder / "log", policy=LogPolicy(sync="os", rotate_bytes=rotate_bytes))
     positions = Positions.open(folder, address.url)
     sender = RelaySender(
         address=address,
