@@ -1,4 +1,4 @@
-"""`kimiaepd setup` and `up` as processes: signals, several at once, names nobody can spell."""
+"""`kimiaepd setup`, `up` and `doctor` as processes: signals, several at once, odd names, full disks."""
 
 from __future__ import annotations
 
@@ -75,6 +75,48 @@ def test_a_signal_while_kimi_is_asked_leaves_no_kimi(
         assert complaint == b""
     assert not (live.where.kimi_home / "config.toml").exists()
     assert not live.where.socket.exists()
+
+
+def test_a_doctor_that_is_interrupted_says_so_in_one_line_and_leaves_no_kimi(live: Live) -> None:
+    alive = live.home / "alive"
+    os.mkfifo(alive)
+    kimi(live, f"exec 9> '{alive}'; echo $$ >&9; /bin/sleep 60 & wait")
+    asker = subprocess.Popen(
+        [sys.executable, "-m", "kimiaepd", "doctor"],
+        env=live.environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    with asker, alive.open("rb") as reader:
+        assert int(reader.readline()) > 0
+        asker.send_signal(signal.SIGINT)
+        _, complaint = asker.communicate(timeout=20)
+        assert_all_gone(reader)
+    assert (asker.returncode, complaint) == (130, b"kimiaepd: interrupted\n")
+
+
+@pytest.mark.parametrize("command", [("doctor",), ("setup", "show")])
+def test_an_output_that_takes_nothing_is_one_line_and_a_failure(
+    live: Live, command: tuple[str, ...]
+) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "kimiaepd", *command],
+            env=live.environ, stdout=full, stderr=subprocess.PIPE, timeout=30, check=False,
+        )  # fmt: skip
+    said = b"kimiaepd: cannot write to standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_a_reader_that_goes_early_is_no_clean_bill_of_health(live: Live) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "kimiaepd", "doctor"],
+            env=live.environ, stdout=writer, stderr=subprocess.PIPE, timeout=30, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 @pytest.mark.parametrize("command", ["up", "setup install"])

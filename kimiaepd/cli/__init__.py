@@ -79,16 +79,15 @@ def main() -> None:
         _fail(error.format_message(), EXIT_USAGE)
     except (click.Abort, KeyboardInterrupt):
         _fail("interrupted", EXIT_INTERRUPTED)
+    except BaseExceptionGroup as group:
+        # A nursery of Trio's puts a Ctrl-C into a group.
+        if group.split(KeyboardInterrupt)[1]:
+            _defect()
+        _fail("interrupted", EXIT_INTERRUPTED)
     except UserError as error:
         _fail(str(error), error.status)
-    except BrokenPipeError:
-        # Whoever read our output has gone; Python must not complain about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    except OSError as error:
-        if error.filename is not None or error.errno not in _UNWRITABLE:
-            _defect()
-        _fail(f"cannot write to standard output: {error.strerror}", EXIT_NO)
+    except OSError as error:  # not of a reader that has gone: click ends us for that, with 1
+        _unwritten(error)
     except Exception:  # noqa: BLE001 - a defect is said as what it is, with all that helps to mend it
         _defect()
 
@@ -96,6 +95,14 @@ def main() -> None:
 def _defect() -> None:
     traceback.print_exc()
     _fail("this is a defect of kimiaepd; please report the lines above", EXIT_DEFECT)
+
+
+def _unwritten(error: OSError) -> None:
+    if error.filename is not None or error.errno not in _UNWRITABLE:
+        _defect()
+    # What is still in Python's buffer goes nowhere, or it would complain at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _fail(f"cannot write to standard output: {error.strerror}", EXIT_NO)
 
 
 def _have_standard_streams() -> None:

@@ -1,13 +1,14 @@
 """What a program says, where the program never outlives the question, nor us.
 
 Rules:
-- It runs in a session of its own, and ends with all that it started: when its time is up, and when
-  a signal ends us meanwhile.
+- It runs in a session of its own, and ends with all that it started: when its time is up, when a
+  signal ends us meanwhile, and when we exit while a thread still asks.
 - A signal that comes while the program runs does to us what it would have done, after that.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -65,6 +66,8 @@ class _Leash:
         self._undo = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
+        atexit.register(self.end)
+        self._undo.callback(atexit.unregister, self.end)
         # Handlers can be set in the main thread alone, where Python also runs them.
         if threading.current_thread() is threading.main_thread():
             for number in _ENDINGS:
