@@ -48,6 +48,20 @@ def test_what_nobody_knows_is_ignored(message: str) -> None:
     assert read_frame(message) is None
 
 
+def test_a_ping_that_would_cost_memory_is_ignored() -> None:
+    assert read_frame(json.dumps({"type": "ping", "t": "x" * 1_000})) == Ping("x" * 1_000)
+    assert read_frame(json.dumps({"type": "ping", "t": "x" * 2_000})) is None
+
+
+@pytest.mark.parametrize("kind", ["ping", "error"])
+def test_what_is_nested_deeper_than_can_be_written_is_ignored(kind: str) -> None:
+    for depth in range(10, 1_100):
+        nested = "[" * depth + "]" * depth
+        frame = read_frame(f'{{"type":"{kind}","t":{nested},"detail":{nested}}}')
+        if isinstance(frame, Ping):
+            frames.pong(frame.t)
+
+
 def test_binary_is_refused() -> None:
     assert read_frame(b'{"type":"ping","t":1}') is None
 

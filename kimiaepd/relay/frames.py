@@ -27,6 +27,9 @@ EMITS = ("agent", "session", "run", "tool", "delegation", "attention", "progress
 _DETAIL = 200
 """Characters of a relay's own words that are kept."""
 
+_LONGEST_T = 1_024
+"""Bytes of a ping's `t`; a ping with more is ignored, because its answer would have to be kept."""
+
 
 @frozen
 class PeerHello:
@@ -99,7 +102,10 @@ def read_frame(message: str | bytes) -> Frame | None:
     if "." in kind:
         return Incoming(value)
     reader = _READERS.get(kind)
-    return reader(value) if reader else None
+    try:
+        return reader(value) if reader else None
+    except RecursionError:  # nested as deep as can be read, and deeper than can be written
+        return None
 
 
 def _read_hello(value: JSONObject) -> PeerHello:
@@ -117,9 +123,14 @@ def _read_error(value: JSONObject) -> Refusal:
     )
 
 
-_READERS: dict[str, Callable[[JSONObject], Frame]] = {
+def _read_ping(value: JSONObject) -> Ping | None:
+    t = value.get("t")
+    return Ping(t) if len(dump(t)) <= _LONGEST_T else None
+
+
+_READERS: dict[str, Callable[[JSONObject], Frame | None]] = {
     "hello": _read_hello,
-    "ping": lambda value: Ping(value.get("t")),
+    "ping": _read_ping,
     "pong": lambda value: Pong(value.get("t")),
     "closing": lambda value: Closing(_text(value.get("reason"))),
     "error": _read_error,
