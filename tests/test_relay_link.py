@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -18,7 +21,7 @@ from kimiaepd.mapping.event import Capture
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.relay import frames
 from kimiaepd.relay.address import Address
-from kimiaepd.relay.backlog import Item
+from kimiaepd.relay.backlog import Backlog, Extent, Item
 from kimiaepd.relay.connection import LinkError, connected
 from kimiaepd.relay.link import PING_SECONDS, SILENT_SECONDS, Link, Orders
 from kimiaepd.relay.outbox import Outbox, Window
@@ -69,6 +72,9 @@ class Scripted:
     async def until(self, condition: Callable[[], bool]) -> None:
         while not condition():
             await self.came.wait()
+
+    def ids(self) -> list[JSON]:
+        return [message["id"] for message in self.heard if message["type"] == "x.y"]
 
     def types(self) -> list[JSON]:
         return [message["type"] for message in self.heard]
@@ -176,11 +182,44 @@ async def test_sessions_that_go_on_are_claimed_by_their_last_proven_event(tmp_pa
     journal.close()
 
 
+async def test_claims_hold_up_neither_what_is_new_nor_an_answer(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path, policy=LogPolicy(sync="os"))
+    sessions = [f"c{number}" for number in range(40)]
+    for session in sessions:
+        line = b'{"type":"x.y","id":"%b","seq":0,"epoch":1}\n' % session.encode()
+        journal.append(session, line, droppable=False)
+    async with room(tmp_path, claims=[(session, (1, 0)) for session in sessions]) as made:
+        made.link.outbox = Outbox(Window(4, 1 << 20))
+        made.log("a", 0)
+        made.link._owe(frames.pong("here"))
+        with trio.fail_after(PING_SECONDS / 2):
+            async with talking(made):
+                await made.relay.until(lambda: "a0" in made.relay.ids())
+        assert "pong" in made.relay.types()[:5]
+    journal.close()
+
+
+async def test_a_claim_of_a_line_that_is_no_utf_8_or_too_long_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kimiaepd.relay.link.MAX_FRAME", 1_000)
+    journal = Journal.open(tmp_path, policy=LogPolicy(sync="os"))
+    line = b'{"type":"x.y","id":"%b","seq":0,"epoch":1,"d":"%b"}\n'
+    journal.append("c", line % (b"c", b"\xff"), droppable=False)
+    journal.append("d", line % (b"d", b"x" * 2_000), droppable=False)
+    async with room(tmp_path, claims=[("c", (1, 0)), ("d", (1, 0))]) as made, talking(made):
+        made.log("a", 0)
+        await made.relay.until(lambda: "ping" in made.relay.types())
+        assert made.relay.ids() == ["c", "a0"]
+    journal.close()
+
+
 @pytest.mark.parametrize(
     ("hello", "words"),
     [
         ('{"type":"hello","versions":["0.2"]}', "the relay speaks AEP 0.2 only"),
         ('{"type":"hello"}', r"the relay speaks AEP \? only"),
+        (json.dumps({"type": "hello", "versions": ["9" * 999] * 9}), "speaks AEP 9{100} only$"),
         (
             '{"type":"error","code":"version-unsupported","detail":"old"}',
             "the relay refuses us: version-unsupported old",
@@ -216,14 +255,32 @@ async def test_a_relay_that_goes_silent_is_given_up_in_time(
         assert trio.current_time() == pytest.approx(SILENT_SECONDS, abs=1)
 
 
-async def test_a_relay_that_talks_but_owes_an_answer_is_given_up_too(
+async def test_a_relay_that_dies_between_two_looks_is_given_up_as_soon(
     tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with room(tmp_path) as made, trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def speak_once() -> None:
+            await trio.sleep(5)
+            await made.relay.say('{"type":"roster"}')
+
+        made.relay.answers_pings = False
+        with pytest.raises(LinkError, match="silent for 90 s"):
+            await made.run()
+        assert trio.current_time() == pytest.approx(5 + SILENT_SECONDS, abs=1)
+
+
+@pytest.mark.parametrize("pong", ["999999", "true", '"1"', "null", "1.5", "[1]", "-1"])
+async def test_a_relay_that_talks_but_owes_an_answer_is_given_up_too(
+    tmp_path: Path, autojump_clock: MockClock, pong: str
 ) -> None:
     async def chatter(relay: Scripted) -> None:
         while True:
             await trio.sleep(10)
             with suppress(ConnectionClosed):
                 await relay.say('{"type":"ping","t":1}')
+                await relay.say(f'{{"type":"pong","t":{pong}}}')
 
     async with room(tmp_path) as made:
         made.relay.answers_pings = False
@@ -322,4 +379,84 @@ async def test_a_session_that_falls_behind_again_goes_on_where_it_was(tmp_path: 
             sent = [one["id"] for one in made.relay.heard if one["type"] == "x.y"]
             assert sent == [f"a{seq}" for seq in range(24)]
             assert made.link.outbox.is_settled
+    journal.close()
+
+
+async def test_a_log_that_cannot_be_read_now_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    autojump_clock.autojump_threshold = 0.05  # threads are at work
+    opened = Backlog.open
+    troubles = [OSError(errno.EMFILE, "too many files"), OSError(errno.EIO, "a bad moment")]
+
+    def sometimes(*args: Any) -> Backlog:
+        if troubles:
+            raise troubles.pop()
+        return opened(*args)
+
+    monkeypatch.setattr(Backlog, "open", sometimes)
+    journal = Journal.open(tmp_path, policy=LogPolicy(sync="os"))
+    lines = [b'{"type":"x.y","id":"a%d","seq":%d,"epoch":1}\n' % (seq, seq) for seq in range(4)]
+    for line in lines[:3]:
+        journal.append("a", line, droppable=False)
+    async with room(tmp_path) as made, talking(made):
+        made.link.outbox.adopt("a", (1, 2), None, Extent(3, 100))
+        made.log("b", 0)
+        await made.relay.until(lambda: "ping" in made.relay.types())
+        journal.append("a", lines[3], droppable=False)
+        made.link.outbox.offer(Item("a", (1, 3), lines[3].rstrip()), None)
+        made.link.wake()
+        await made.relay.until(lambda: "a3" in made.relay.ids())
+        assert made.relay.ids() == ["b0", "a0", "a1", "a2", "a3"]
+        assert trio.current_time() == pytest.approx(2 * PING_SECONDS, abs=1)
+        assert made.link.outbox.missing == 0
+    journal.close()
+
+
+async def test_a_log_that_somebody_replaced_is_read_on(tmp_path: Path) -> None:
+    def write(seqs: range) -> None:
+        text = [b'{"type":"x.y","id":"a%d","seq":%d,"epoch":1}\n' % (seq, seq) for seq in seqs]
+        (tmp_path / "a.jsonl").write_bytes(b"".join(text))
+        (tmp_path / "a.jsonl").chmod(0o600)
+
+    write(range(3))
+    async with room(tmp_path) as made, talking(made):
+        made.link.outbox.adopt("a", (1, 2), None, Extent(3, 100))
+        made.link.wake()
+        while not made.link.outbox.is_settled:
+            await trio.testing.wait_all_tasks_blocked(0.001)
+        (tmp_path / "a.jsonl").unlink()
+        write(range(3, 6))
+        made.link.outbox.adopt("a", (1, 5), (1, 2), Extent(3, 100))
+        made.link.wake()
+        await made.relay.until(lambda: "a5" in made.relay.ids())
+        assert made.link.outbox.missing == 0
+
+
+async def test_a_connection_that_ends_while_a_thread_reads_leaves_its_files_to_the_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, done = threading.Event(), trio.Event()
+    token = trio.lowlevel.current_trio_token()
+    read = Backlog.read
+    found: list[Item] = []
+
+    def slowly(backlog: Backlog, most_events: int, most_bytes: int) -> list[Item]:
+        go_on.wait(10)
+        found.extend(read(backlog, most_events, most_bytes))
+        token.run_sync_soon(done.set)
+        return found
+
+    monkeypatch.setattr(Backlog, "read", slowly)
+    journal = Journal.open(tmp_path, policy=LogPolicy(sync="os"))
+    journal.append("a", b'{"type":"x.y","id":"a0","seq":0,"epoch":1}\n', droppable=False)
+    async with room(tmp_path) as made:
+        async with talking(made):
+            made.link.outbox.adopt("a", (1, 0), None, Extent(1, 40))
+            made.link.wake()
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        go_on.set()
+        await done.wait()
+        assert [item.id for item in found] == ["a0"]
+        assert made.proven == {}
     journal.close()

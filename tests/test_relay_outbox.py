@@ -75,6 +75,17 @@ class Delivery(RuleBasedStateMachine):
             self._sent(self.outbox.read_back(self.turn, self.piece))
         self.turn = None
 
+    @precondition(lambda self: self.turn is not None)
+    @rule()
+    def the_disk_does_not_answer(self) -> None:
+        assert self.turn
+        self.outbox.put_off(self.turn.session)
+        self.turn = None
+
+    @rule()
+    def the_disk_is_tried_again(self) -> None:
+        self.outbox.resume()
+
     @rule()
     def a_ping_goes_out(self) -> None:
         self.pings.append((self.outbox.barrier(), len(self.sent_now)))
@@ -107,6 +118,7 @@ class Delivery(RuleBasedStateMachine):
     def everything_is_delivered_in_the_end(self) -> None:
         """A healthy relay: whatever happened before, it gets the rest."""
         self.turn = None
+        self.outbox.resume()
         for _ in range(1_000):
             if self.outbox.is_settled:
                 break
@@ -191,13 +203,29 @@ def test_an_empty_piece_is_not_the_end_where_something_was_logged_meanwhile() ->
     assert outbox.missing == 0
 
 
-def test_a_claim_proves_nothing_and_counts_as_nothing() -> None:
+def test_a_session_that_cannot_be_read_now_is_passed_over_and_sends_nothing_past_it() -> None:
     outbox = Outbox()
-    outbox.again(item("a", (1, 3)))
-    outbox.offer(item("a", (1, 4)), (1, 3))
-    assert outbox.take() == item("a", (1, 4))
-    assert outbox.prove(outbox.barrier()) == {"a": (1, 4)}
-    assert outbox.delivered == 1
+    outbox.adopt("a", (1, 1), None, Extent(2, 20))
+    outbox.put_off("a")
+    outbox.offer(item("a", (1, 2)), None)
+    assert outbox.next_behind() is None
+    assert outbox.take() is None
+    assert not outbox.is_settled
+    outbox.resume()
+    assert outbox.next_behind() == Turn("a", None, (1, 2))
+
+
+def test_what_was_sent_of_a_removed_session_proves_nothing_of_the_one_that_comes_back() -> None:
+    outbox = Outbox()
+    outbox.offer(item("a", (1, 0)), None)
+    outbox.take()
+    before = outbox.barrier()
+    outbox.forget("a")
+    outbox.offer(item("a", (2, 0)), None)
+    assert outbox.take() == item("a", (2, 0))
+    assert outbox.prove(before) == {}
+    outbox.lost(dict.fromkeys(outbox.unproven()))
+    assert outbox.next_behind() == Turn("a", None, (2, 0))
 
 
 def test_a_session_whose_log_is_removed_is_let_go_with_what_it_had() -> None:

@@ -198,6 +198,10 @@ class Backlog:
                 return stamp
         return None
 
+    def __del__(self) -> None:
+        # A thread that was left to itself gives its backlog back to nobody.
+        self.close()
+
     def close(self) -> None:
         """Let the file go."""
         if self._file is not None:

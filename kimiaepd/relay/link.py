@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from math import inf
 from pathlib import Path
 
 import structlog
@@ -43,6 +44,7 @@ GOODBYE_SECONDS = 1.0
 
 _OPEN_FILES = 16
 _FIRST_PIECE = 8
+_WORDS = 100
 _OWED = 64
 """Answers that wait to be sent; a relay that asks more often than it reads gets no more."""
 
@@ -116,7 +118,7 @@ class Link:
                 talk_nursery.cancel_scope.cancel()
         finally:
             self.is_up = False
-            for backlog in self._backlogs.values():
+            for backlog in self._backlogs.values():  # none that a thread has
                 backlog.close()
 
     def wake(self) -> None:
@@ -138,7 +140,7 @@ class Link:
                         self._heard_at = trio.current_time()
                         return
                     case PeerHello(versions):
-                        raise LinkError(f"the relay speaks AEP {', '.join(versions) or '?'} only")
+                        raise LinkError(f"the relay speaks AEP {_listed(versions)} only")
                     case Refusal(code, _, detail):
                         raise LinkError(f"the relay refuses us: {code} {detail}".rstrip())
         raise LinkError(f"the relay said no hello within {HELLO_SECONDS:g} s")
@@ -155,7 +157,7 @@ class Link:
 
     def _handle(self, frame: Frame) -> None:
         match frame:
-            case Pong(int(t)):
+            case Pong(int(t)) if t is not True:  # which is 1, to Python alone
                 self._prove(t)
             case Ping(t):
                 self._owe(frames.pong(t))
@@ -172,6 +174,8 @@ class Link:
                 pass
 
     def _prove(self, t: int) -> None:
+        if all(number != t for number, _ in self._barriers):
+            return  # an answer to nothing, or one that was heard
         while self._barriers and self._barriers[0][0] <= t:
             self._barriers.popleft()
         self._piece = min(self._piece * 2, PIECE.events)
@@ -235,34 +239,26 @@ class Link:
 
     async def _send_from_disk(self, connection: Connection, turn: Turn) -> int:
         try:
-            items = await in_thread(partial(self._read_piece, turn))
+            items = await self._read_back(turn)
         except OSError as error:
+            # It says nothing of what is there: nothing later may be sent past it.
             log.warning("log not read back", session=turn.session, why=error.strerror)
-            items = []
+            self.outbox.put_off(turn.session)
+            return 0
         fit = self.outbox.read_back(turn, items)
-        if not items:
-            self._close_backlog(turn.session)
         for item in fit:
             await self._send_event(connection, item)
         return len(fit)
 
-    def _read_piece(self, turn: Turn) -> list[Item]:
-        """In a worker thread; the writer waits for it, so nobody else touches the backlogs."""
-        backlog = self._backlogs.get(turn.session)
-        if backlog and backlog.after != turn.after:
-            # It had caught up, and what came after that was sent from memory.
-            self._close_backlog(turn.session)
-            backlog = None
-        if backlog is None:
-            if len(self._backlogs) >= _OPEN_FILES:
-                self._close_backlog(next(iter(self._backlogs)))
-            backlog = Backlog.open(self.orders.log_dir, turn.session, turn.after)
-            self._backlogs[turn.session] = backlog
-        return backlog.read(self._piece, PIECE.bytes)
-
-    def _close_backlog(self, session: str) -> None:
-        if backlog := self._backlogs.pop(session, None):
-            backlog.close()
+    async def _read_back(self, turn: Turn) -> list[Item]:
+        # The thread has the backlog to itself: cancelled, it is left to itself, and may go on.
+        held = self._backlogs.pop(turn.session, None)
+        read = partial(_read_piece, self.orders.log_dir, turn, held, self._piece)
+        backlog, items = await in_thread(read)
+        if len(self._backlogs) >= _OPEN_FILES:
+            self._backlogs.popitem(last=False)[1].close()
+        self._backlogs[turn.session] = backlog
+        return items
 
     async def _claim(self, connection: Connection) -> None:
         for session, at in self.orders.claims():
@@ -270,9 +266,10 @@ class Link:
                 line = await in_thread(partial(line_at, self.orders.log_dir, session, at))
             except OSError:
                 line = None
-            if line is not None:
-                self.outbox.again(Item(session, at, line))
-                await connection.send(line.decode("utf-8"))
+            if line is not None and len(line) <= MAX_FRAME:
+                # The relay is known to have it, so it is not under way.
+                await connection.send(line.decode("utf-8", "replace"))
+            await self._send_owed(connection)
 
     async def _say_goodbye(self, connection: Connection) -> None:
         with trio.move_on_after(GOODBYE_SECONDS):
@@ -284,12 +281,38 @@ class Link:
 
     async def _watch(self) -> None:
         """Ask now and then whether the relay lives, and give it up where it does not answer."""
+        ping_at = trio.current_time() + PING_SECONDS
         while True:
-            await trio.sleep(PING_SECONDS)
+            silent_at = self._heard_at + SILENT_SECONDS
+            owes_at = self._barriers[0][1] + SILENT_SECONDS if self._barriers else inf
             now = trio.current_time()
-            if now - self._heard_at >= SILENT_SECONDS:
+            if now >= silent_at:
                 raise LinkError(f"the relay was silent for {SILENT_SECONDS:g} s")
-            if self._barriers and now - self._barriers[0][1] >= SILENT_SECONDS:
+            if now >= owes_at:
                 raise LinkError(f"the relay owes an answer for {SILENT_SECONDS:g} s")
-            self._ping_due = True
-            self.wake()
+            if now >= ping_at:
+                ping_at = now + PING_SECONDS
+                self._ping_due = True
+                self.outbox.resume()
+                self.wake()
+            await trio.sleep_until(min(ping_at, silent_at, owes_at))
+
+
+def _listed(versions: Iterable[str]) -> str:
+    return ", ".join(versions)[:_WORDS] or "?"
+
+
+def _read_piece(
+    log_dir: Path, turn: Turn, backlog: Backlog | None, most: int
+) -> tuple[Backlog, list[Item]]:
+    """The next events of a session, and where they came from; it blocks.
+
+    A backlog that is not where the session is, or has no more, is looked for anew: the session had
+    caught up, and went on from memory; or somebody put another file in place of the one it held.
+    """
+    if backlog and backlog.after == turn.after and (items := backlog.read(most, PIECE.bytes)):
+        return backlog, items
+    if backlog:
+        backlog.close()
+    backlog = Backlog.open(log_dir, turn.session, turn.after)
+    return backlog, backlog.read(most, PIECE.bytes)

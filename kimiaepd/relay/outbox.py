@@ -102,8 +102,10 @@ class Outbox:
     _waiting: deque[Item] = field(factory=deque)
     _waiting_bytes: int = 0
     _behind: OrderedDict[str, None] = field(factory=OrderedDict)
-    _under_way: deque[tuple[Item, bool]] = field(factory=deque)
-    """In the order of sending; false for an event that was proven before and is sent again."""
+    _put_off: list[str] = field(factory=list)
+    """Sessions that are behind, and whose log could not be read just now."""
+    _under_way: deque[tuple[Item, Track]] = field(factory=deque)
+    """In the order of sending; a session that was removed and came back has another track."""
     _under_way_bytes: int = 0
     _barriers: deque[tuple[int, int]] = field(factory=deque)
     """Each ping that is not answered, and how many events had been sent before it."""
@@ -198,7 +200,7 @@ class Outbox:
         """What of a piece from disk is to be sent; it counts as sent. An empty piece is the end."""
         track = self._tracks.get(turn.session)
         if track is None or not track.is_behind or track.sent != turn.after:
-            return []  # the connection was lost meanwhile, or the session's log removed
+            return []  # the session's log was removed meanwhile
         for item in items:
             self._send(track, item)
         is_missing = not items and track.last == turn.last
@@ -210,11 +212,21 @@ class Outbox:
             self._let_go_of(turn.session, track)
         return items
 
-    def again(self, item: Item) -> None:
-        """Note an event that is sent again to claim its session: the relay is known to have it."""
-        self._under_way.append((item, False))
-        self._under_way_bytes += len(item.line)
-        self._sent_count += 1
+    def put_off(self, session: str) -> None:
+        """Pass a session over until `resume`: its log cannot be read now, which says nothing of it.
+
+        It stays behind, so nothing of it is sent past what could not be read.
+        """
+        if session in self._behind:
+            del self._behind[session]
+            self._put_off.append(session)
+
+    def resume(self) -> None:
+        """Let the sessions that were put off take turns again."""
+        for session in self._put_off:
+            if (track := self._tracks.get(session)) and track.is_behind:
+                self._behind[session] = None
+        self._put_off.clear()
 
     def barrier(self) -> int:
         """The `t` of a ping that goes out now: its answer proves everything sent before it."""
@@ -248,6 +260,7 @@ class Outbox:
             proven: the proven position of each session that `unproven` names.
         """
         self._waiting.clear()
+        self._put_off.clear()
         self._under_way.clear()
         self._barriers.clear()
         self._waiting_bytes = self._under_way_bytes = 0
@@ -272,11 +285,6 @@ class Outbox:
         """Whether the relay has everything, as far as anybody knows."""
         return not self._tracks
 
-    @property
-    def is_proven(self) -> bool:
-        """Whether nothing is under way."""
-        return not self._under_way
-
     # --- inside ----------------------------------------------------------------------------------
 
     def _has_room(self, events: int, size: int) -> bool:
@@ -289,17 +297,16 @@ class Outbox:
     def _send(self, track: Track, item: Item) -> None:
         track.sent = item.at
         track.under_way += 1
-        self._under_way.append((item, True))
+        self._under_way.append((item, track))
         self._under_way_bytes += len(item.line)
         self._sent_count += 1
 
     def _prove_one(self, moved: dict[str, Position]) -> None:
-        item, is_new = self._under_way.popleft()
+        item, track = self._under_way.popleft()
         self._under_way_bytes -= len(item.line)
         self._proven_count += 1
-        track = self._tracks.get(item.session)
-        if track is None or not is_new:
-            return
+        if self._tracks.get(item.session) is not track:
+            return  # its log was removed since
         moved[item.session] = item.at
         self.delivered += 1
         track.under_way -= 1
