@@ -153,3 +153,22 @@ def test_one_event_is_found_by_its_position(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [b"", b"{}", b'{"id":1}'])
 def test_a_line_without_an_id_has_none(text: bytes) -> None:
     assert Item("s", (1, 0), text).id is None
+
+
+def test_what_is_written_between_the_end_of_a_file_and_its_closing_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = write(tmp_path, [(1, 0)])
+    rest = iter(range(1, 12))
+    go_on = Backlog._next_file
+
+    def while_more_is_written(backlog: Backlog) -> bool:
+        for seq in rest:  # all of it at the first end: the first file is closed with some of it
+            journal.append("s", line((1, seq), "x" * 40), droppable=False)
+        return go_on(backlog)
+
+    monkeypatch.setattr(Backlog, "_next_file", while_more_is_written)
+    backlog = Backlog.open(tmp_path, "s", None)
+    assert everything(backlog, most=99) == [(1, seq) for seq in range(12)]
+    backlog.close()
+    journal.close()

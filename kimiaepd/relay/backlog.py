@@ -170,11 +170,9 @@ class Backlog:
         The file that is written to may have been closed, and so renamed, since it was opened.
         """
         while True:
-            stamps = closed_stamps(self.directory, self._stem)
             if self._file is not None and self._stamp is None:
-                self._stamp = self._stamp_of(self._file, stamps)
-                if self._stamp is None:
-                    return False
+                return self._is_closed(self._file)
+            stamps = closed_stamps(self.directory, self._stem)
             stamp = next((at for at in stamps if self._stamp is None or at > self._stamp), None)
             file = _open(self.directory, self._stem, stamp)
             if file is None:
@@ -185,6 +183,12 @@ class Backlog:
             self.close()
             self._file, self._stamp = file, stamp
             return True
+
+    def _is_closed(self, file: BinaryIO) -> bool:
+        """Whether the file that was written to no longer is: then it has an end, to be read to."""
+        if not _is_active(self.directory, self._stem, file):
+            self._stamp = self._stamp_of(file, closed_stamps(self.directory, self._stem))
+        return self._stamp is not None
 
     def _stamp_of(self, file: BinaryIO, stamps: list[int]) -> int | None:
         """When the file that we hold was closed; None where it is still written to."""
@@ -233,12 +237,21 @@ def line_at(directory: Path, session: str, at: Position) -> bytes | None:
 def _newest(directory: Path, stem: str) -> tuple[list[int], BinaryIO | None]:
     """The file that is written to, and the stamps of all that were closed before it."""
     while True:
-        stamps = closed_stamps(directory, stem)
         file = _open(directory, stem, None)
-        if closed_stamps(directory, stem) == stamps:
+        stamps = closed_stamps(directory, stem)
+        if _is_active(directory, stem, file):
             return stamps, file
         if file is not None:
-            file.close()
+            file.close()  # it was closed between the two looks
+
+
+def _is_active(directory: Path, stem: str, file: BinaryIO | None) -> bool:
+    """Whether this is the file that is written to; None: whether there is none. One cheap look."""
+    try:
+        there = (directory / active_name(stem)).stat()
+    except FileNotFoundError:
+        return file is None
+    return file is not None and os.path.samestat(there, os.fstat(file.fileno()))
 
 
 def _open(directory: Path, stem: str, stamp: int | None) -> BinaryIO | None:
