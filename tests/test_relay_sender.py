@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -16,6 +18,7 @@ from kimiaepd.backoff import Backoff
 from kimiaepd.mapping.event import Capture
 from kimiaepd.mapping.json_value import JSON
 from kimiaepd.relay import frames
+from kimiaepd.relay import sender as sender_room
 from kimiaepd.relay.address import address_of
 from kimiaepd.relay.outbox import Outbox, Window
 from kimiaepd.relay.positions import Positions
@@ -219,3 +222,31 @@ async def test_a_refused_token_is_said_and_tried_again_slowly(
         p.log("a")
         await relay.until(lambda: p.sender.outbox.is_settled)
     assert set(waits) == {300.0}
+
+
+@pytest.mark.parametrize("fails", ["last_event", "Backlog.open", "LogReader.sessions"])
+async def test_a_log_that_cannot_be_looked_through_at_once_loses_nothing(
+    tmp_path: Path, relay: FakeRelay, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    monkeypatch.setattr(sender_room, "LOOK_AGAIN_SECONDS", 0.01)
+    relay.switches.refuse = 503
+    async with post(tmp_path, relay) as p:
+        p.log("a", 5)
+    relay.switches.refuse = None
+    owner, _, name = fails.rpartition(".")
+    place: Any = getattr(sender_room, owner) if owner else sender_room
+    works = getattr(place, name)
+    troubles = [OSError(errno.EMFILE, "too many files")]
+
+    def sometimes(*args: object) -> object:
+        if troubles:
+            raise troubles.pop()
+        return works(*args)
+
+    monkeypatch.setattr(place, name, sometimes)
+    async with post(tmp_path, relay) as p:
+        p.seqs["a"] = 4
+        p.log("a")
+        await relay.until(lambda: p.sender.outbox.is_complete and p.sender.outbox.is_settled)
+        assert relay.ids() == [f"a-1-{seq}" for seq in range(6)]
+        assert not troubles

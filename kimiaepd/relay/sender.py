@@ -4,8 +4,8 @@ Rules:
 - `logged` is all that a hook's way touches: it remembers a line or a session, and returns.
 - A connection that ends, however it ends, is followed by another after a wait (`backoff.py`); a
   refused token is tried again at a slow rate, and said in `status` (I43, I45).
-- At the start the log is looked through for what the relay does not have, in a thread; until that
-  is done a session that is not known may have more on disk than it comes with.
+- At the start the log is looked through for what the relay does not have, in a thread; until all of
+  it was, a session that is not known may have more on disk than it comes with.
 - A stop delivers what is there, within the daemon's deadline, and says goodbye.
 """
 
@@ -32,10 +32,14 @@ from kimiaepd.relay.outbox import Outbox
 from kimiaepd.relay.positions import Positions
 from kimiaepd.relay.rejects import Rejects
 from kimiaepd.storage.journal import Position
-from kimiaepd.storage.log_reader import JournalError, LogReader
+from kimiaepd.storage.log_names import stem_of
+from kimiaepd.storage.log_reader import JournalError, LogReader, last_event, position_of
 from kimiaepd.storage.worker_thread import in_thread
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+LOOK_AGAIN_SECONDS = 60.0
+"""After a look through the log in which not all could be read."""
 
 State: TypeAlias = Literal["starting", "up", "down", "refused"]
 """What there is between us and the relay; "refused": it does not take our token."""
@@ -222,32 +226,46 @@ class RelaySender:
     # --- the start -------------------------------------------------------------------------------
 
     async def _look_through_the_log(self) -> None:
-        reader = LogReader(self.log_dir)
+        while True:
+            if await self._look_once():
+                self.outbox.is_complete = True
+                return
+            await trio.sleep(LOOK_AGAIN_SECONDS)
+
+    async def _look_once(self) -> bool:
+        """Whether all could be read: what could not may have more than the relay has."""
         try:
-            sessions = await in_thread(lambda: list(reader.sessions()))
+            sessions = await in_thread(lambda: list(LogReader(self.log_dir).sessions()))
         except (JournalError, OSError) as error:
             log.warning("log not looked through", why=str(error))
-            sessions = []
-        for session in sessions:
-            proven = self.positions.get(session)
-            try:
-                found = await in_thread(partial(_behind, self.log_dir, session, proven))
-            except OSError as error:
-                log.warning("log not read", session=session, why=error.strerror)
-                continue
-            # What was delivered while the thread looked is delivered.
-            proven = self.positions.get(session)
-            if found and (proven is None or proven < found[0]):
-                self.outbox.adopt(session, found[0], proven, found[1])
-                self._wake()
-        self.outbox.is_complete = True
+            return False
+        return all([await self._look_at(session) for session in sessions])
+
+    async def _look_at(self, session: str) -> bool:
+        proven = self.positions.get(session)
+        try:
+            found = await in_thread(partial(_behind, self.log_dir, session, proven))
+        except OSError as error:
+            log.warning("log not read", session=session, why=error.strerror)
+            return False
+        # What was delivered while the thread looked is delivered.
+        proven = self.positions.get(session)
+        if found and (proven is None or proven < found[0]):
+            self.outbox.adopt(session, found[0], proven, found[1])
+            self._wake()
+        return True
 
 
 def _behind(
     directory: Path, session: str, proven: Position | None
 ) -> tuple[Position, Extent] | None:
-    """A session's last event and how much of it a relay does not have; None where it has all."""
-    last = LogReader(directory).last_position(session)
+    """A session's last event and how much of it a relay does not have; None where it has all.
+
+    Raises:
+        OSError: a file is there and cannot be read.
+    """
+    event = last_event(directory, stem_of(session))
+    last = position_of(event) if event else None
     if last is None or (proven is not None and proven >= last):
         return None
     backlog = Backlog.open(directory, session, proven)
