@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,12 +12,14 @@ import pytest
 import trio
 
 from doctor_room import Room, room
+from kimiaepd import probe
 from kimiaepd.doctor import command, runs
 from kimiaepd.doctor.check import Patient
 from kimiaepd.doctor.command import Seen
 from kimiaepd.doctor.ours import commands
 from kimiaepd.doctor.runs import run
 from kimiaepd.hook_socket.wire import encode_reply
+from kimiaepd.mapping.json_value import JSONObject
 from kimiaepd.setup.config_text import read
 from live import scratch
 from patients import lines, patient
@@ -147,12 +150,32 @@ async def test_without_a_daemon_it_must_be_silent_and_no_more(here: Room) -> Non
 
 async def test_a_probe_that_another_daemon_got_did_not_arrive(here: Room) -> None:
     last = encode_reply(b'{"last_probe":"another","probes":1}')
-    async with daemon(here.where.socket, last):
+    async with daemon(here.where.socket, *[last] * command.TRIES):
         seen = await see(here, {"last_probe": None})
     (line,) = lines(seen.checks)
     assert line.startswith("finding hook command: it exits 0, but its probe did not arrive")
     assert line.endswith("start the daemon again, and look again")
     assert not seen.probed
+
+
+async def test_the_probe_of_another_doctor_that_comes_after_ours_is_no_fault(
+    here: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    payload = probe.payload
+
+    def keep(nonce: str) -> bytes:
+        sent.append(nonce)
+        return payload(nonce)
+
+    async def overtaken_once(*_: object, **__: object) -> JSONObject:
+        return {"last_probe": "another" if len(sent) == 1 else sent[-1]}
+
+    monkeypatch.setattr(probe, "payload", keep)
+    monkeypatch.setattr(command, "request", overtaken_once)
+    seen = await see(here, {"last_probe": None})
+    assert not any(line.startswith("finding") for line in lines(seen.checks))
+    assert seen.probed
 
 
 @pytest.mark.parametrize("answer", [encode_reply(b'{"pid":1}'), b""])
@@ -223,6 +246,19 @@ async def test_what_it_says_in_its_last_line_is_fit_for_a_terminal(here: Room) -
 async def test_commands_that_can_do_nothing_are_not_run(here: Room) -> None:
     here.shim.unlink()
     assert await see(here) == Seen((), probed=False)
+
+
+async def test_where_no_scratch_directory_can_be_made_the_command_is_tried_all_the_same(
+    here: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system", "/tmp/kimiaepd-x")
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
+    program, tried, alone = lines((await see(here)).checks)
+    assert program.startswith("ok hook program")
+    assert tried.startswith("ok hook command: exits 0")
+    assert alone.startswith("warning without daemon: cannot be tried: Read-only file system: /tmp")
 
 
 async def test_no_scratch_directory_is_left(here: Room) -> None:

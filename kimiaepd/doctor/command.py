@@ -43,6 +43,12 @@ SLOW_SECONDS = 1.0
 STATUS_SECONDS = 2.0
 """How long the daemon may take to say whether the probe came."""
 
+SCRATCH = "/tmp"  # noqa: S108 - a directory of our own is made there
+"""Where sockets are made that nobody listens at. TMPDIR of macOS is too long for one."""
+
+TRIES = 3
+"""How often a probe is sent that did not arrive: another doctor's may come after it."""
+
 MOST_RUN = 4
 """How many different commands are run; setup registers one, or two with control on."""
 
@@ -80,7 +86,7 @@ async def examine(
         status: what the daemon answered; None where none did.
 
     Raises:
-        OSError: nothing can be started, or no scratch directory can be made.
+        OSError: nothing can be started.
         ConfigError: the package is damaged.
     """
     paths = patient.settings.paths
@@ -96,7 +102,11 @@ async def examine(
     check = _verdict(tried, paths.socket, stale, setup)
     if any(one.wrong or one.arrived is False for one in tried):
         return Seen((check,), probed=False)
-    alone = await _without_daemon(able.values(), stale, setup)
+    try:
+        alone = await _without_daemon(able.values(), stale, setup)
+    except OSError as error:
+        said = f"cannot be tried: {error.strerror}: {SCRATCH}"
+        alone = warning(ALONE, said, f"make {SCRATCH} writable, to have it tried")
     if alone.level is Level.FINDING:
         return Seen((check, alone), probed=False)
     program = (
@@ -119,6 +129,15 @@ def _not_current(commands: Iterable[Command]) -> str | None:
 
 
 async def _registered(text: str, parts: Command, path: Path, status: JSONObject | None) -> _Tried:
+    tried = await _once(text, parts, path, status)
+    for _ in range(TRIES - 1):
+        if tried.arrived is not False:
+            break
+        tried = await _once(text, parts, path, status)
+    return tried
+
+
+async def _once(text: str, parts: Command, path: Path, status: JSONObject | None) -> _Tried:
     nonce = secrets.token_hex(16)
     done = await run(text, probe.payload(nonce))
     if done.status is None and status is None and parts.seconds >= PATIENCE_SECONDS:
@@ -204,8 +223,7 @@ async def _without_daemon(commands: Iterable[Command], stale: str | None, setup:
 @contextmanager
 def _sockets() -> Iterator[dict[str, Path]]:
     """What a hook meets where no daemon runs: nothing, and a socket that nobody listens at."""
-    # Not where TMPDIR says: on macOS that is too long for a socket.
-    with tempfile.TemporaryDirectory(prefix="kimiaepd-", dir="/tmp") as scratch:
+    with tempfile.TemporaryDirectory(prefix="kimiaepd-", dir=SCRATCH) as scratch:
         left = Path(scratch, "dead.sock")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
             dead.bind(str(left))

@@ -26,7 +26,7 @@ from kimiaepd.setup.command import Command
 from kimiaepd.setup.config_text import BOM, ConfigText, EditRefusedError, Hook, read
 from kimiaepd.setup.events import OLDEST_TRIED, Version
 from kimiaepd.setup.install import CONFIG_NAME
-from kimiaepd.setup.vendor_schema import KEYS, doubt, fault
+from kimiaepd.setup.vendor_schema import KEYS, doubt, fault, too_great
 
 FILE, HOOKS = "config file", "hooks"
 
@@ -96,6 +96,12 @@ def _file(config: Path, text: ConfigText) -> Check:
             FILE,
             f"{config}:1: the file begins with a byte-order mark, and kimi refuses to read it",
             "save it as UTF-8 without a byte-order mark",
+        )
+    if line := text.first_line_with(too_great):
+        return finding(
+            FILE,
+            f"{config}:{line}: kimi refuses to read a file with a number as great as this one",
+            "write it smaller, or as text in quotes",
         )
     return ok(FILE, f"{config} is TOML")
 
