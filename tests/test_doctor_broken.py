@@ -80,6 +80,14 @@ def byte_order_mark(here: Room) -> None:
     here.config.write_bytes(b"\xef\xbb\xbf" + here.config.read_bytes())
 
 
+def number_too_great(here: Room) -> None:
+    here.write("a = 1\nb = [9007199254740993]\n" + here.config.read_text())
+
+
+def event_of_ours_changed(here: Room) -> None:
+    here.swap('event = "Interrupt"', 'event = "Interupt"')
+
+
 def other(*lines: str) -> Callable[[Room], None]:
     """Another tool's hook, with these lines for its own."""
 
@@ -236,6 +244,12 @@ CASES = {
     "a directory": Case(directory_in_its_place, "config file", "is no regular file", "move it"),
     "a circle": Case(circle_in_its_place, "config file", "cannot be read: Too many levels", "read"),
     "BOM": Case(byte_order_mark, "config file", ":1: the file begins with a byte-order", "save it"),
+    "too great": Case(
+        number_too_great, "config file", ":2: kimi refuses to read a file with", "in quotes"
+    ),
+    "our event, misspelt": Case(
+        event_of_ours_changed, "hooks", "drop every hook: kimi 2.1.0 knows no event 'Interu", SETUP
+    ),
     "unknown key": Case(
         other(STOP, COMMAND, "yolo = 1"), "hooks", f":4: {DROPS}a hook has no key 'yolo'", "move it"
     ),

@@ -212,6 +212,21 @@ def test_a_home_that_was_made_for_nothing_goes_again(place: Place) -> None:
     assert not place.config.parent.exists()
 
 
+def test_a_home_that_was_made_goes_again_where_the_edit_fails(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.config.unlink()
+    place.config.parent.rmdir()
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("kimiaepd.setup.config_file.os.link", fail)
+    with pytest.raises(ConfigError, match="No space left"):
+        place.install()
+    assert not place.config.parent.exists()
+
+
 def test_another_config_keeps_the_shim_only_while_it_names_this_one(place: Place) -> None:
     other = place.root / "other.toml"
     place.install(shim=place.root / "another/shim.py")

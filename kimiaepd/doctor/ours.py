@@ -16,11 +16,11 @@ from pathlib import Path
 
 from kimiaepd.doctor.check import Check, Patient, finding, ok, warning
 from kimiaepd.paths import Paths
-from kimiaepd.setup.command import Command, Entry, budgets, entries
+from kimiaepd.setup.command import Command, Entry
 from kimiaepd.setup.config_edit import Action, plan_install
 from kimiaepd.setup.config_text import ConfigText, EditRefusedError, Hook
-from kimiaepd.setup.events import OLDEST_TRIED, SINCE, Version, certainly_unknown, known_to
-from kimiaepd.setup.interpreter import running_interpreter
+from kimiaepd.setup.events import OLDEST_TRIED, Version, certainly_unknown
+from kimiaepd.setup.install import intended
 from kimiaepd.setup.standing import causes, same_file
 from kimiaepd.setup.vendor_schema import fault
 
@@ -47,7 +47,8 @@ def examine(config: Path, text: ConfigText, patient: Patient) -> Iterator[Check]
         what = "a matcher was added to one of our hooks, so it does not always fire"
         yield finding(NAME, f"{config}:{line}: {what}", "delete that line")
     version = judged_as(patient.installed.version)
-    wanted = _wanted(ours, patient, version)
+    # Where no release is known, what is registered may be known to the one that is there.
+    wanted = intended(patient.settings, version, also=() if version else _by_event(ours))
     if said := list(_differences(ours, wanted, patient.settings.paths, version)):
         yield finding(NAME, f"{config}: {'; '.join(said)}", run_setup)
     elif others := list(_other_interpreters(ours, wanted)):
@@ -68,20 +69,6 @@ def judged_as(version: Version | None) -> Version | None:
 def commands(text: ConfigText) -> Mapping[str, Command]:
     """Each command of ours that is registered, to the byte, and its parts."""
     return {str(hook.values["command"]): hook.ours for hook in text.hooks if hook.ours}
-
-
-def _wanted(ours: list[Hook], patient: Patient, version: Version | None) -> tuple[Entry, ...]:
-    """What setup would write; where no release is known, for what is registered too."""
-    paths = patient.settings.paths
-    have = _by_event(ours)
-    safe = known_to(version)
-    return entries(
-        socket=str(paths.socket),
-        shim=str(paths.installed_shim),
-        python=str(running_interpreter()),
-        events=tuple(event for event in SINCE if event in safe or (not version and event in have)),
-        exceptions=budgets(patient.settings.gate),
-    )
 
 
 def _by_event(ours: list[Hook]) -> dict[str, list[Hook]]:
@@ -113,7 +100,9 @@ def _differences(
     ours: list[Hook], wanted: tuple[Entry, ...], paths: Paths, version: Version | None
 ) -> Iterator[str]:
     have = _by_event(ours)
-    if missing := [entry.event for entry in wanted if entry.event not in have]:
+    missing = [entry.event for entry in wanted if entry.event not in have]
+    # A hook whose own event is wrong is said by `config.py`, and why another one is missing.
+    if missing and not any(_is_misnamed(hook, version) for hook in ours):
         yield f"no hook of ours for {_listed(missing)}"
     if doubled := [event for event, hooks in have.items() if len(hooks) > 1]:
         yield f"more than one hook of ours for {_listed(doubled)}"
@@ -131,6 +120,11 @@ def _differences(
         for cause in causes(command, paths)
     )
     yield from _other_shims(distinct, paths)
+
+
+def _is_misnamed(hook: Hook, version: Version | None) -> bool:
+    event = hook.values.get("event")
+    return not isinstance(event, str) or certainly_unknown(event, version)
 
 
 def _timeouts(pairs: Sequence[tuple[Hook, Entry]], version: Version | None) -> Iterator[str]:

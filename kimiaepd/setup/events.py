@@ -10,6 +10,7 @@ before 0.28.0 were never tried, and nothing is said about them.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from attrs import frozen
 
@@ -70,6 +71,7 @@ SINCE: dict[str, Version] = {
 """Every event, in the order of a session's life, and the first release that was seen to have it."""
 
 
+@lru_cache  # asked again for every hook of the file
 def known_to(version: Version | None) -> tuple[str, ...]:
     """The events that may be registered for a release.
 

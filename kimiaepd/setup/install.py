@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 from attrs import evolve
@@ -28,7 +28,7 @@ from kimiaepd.setup import config_file, installed_shim
 from kimiaepd.setup.command import Entry, budgets, entries
 from kimiaepd.setup.config_edit import Action, Plan, plan_install, plan_uninstall
 from kimiaepd.setup.config_text import ConfigText, EditRefusedError, read
-from kimiaepd.setup.events import OLDEST_TRIED, Version, known_to
+from kimiaepd.setup.events import OLDEST_TRIED, SINCE, Version, known_to
 from kimiaepd.setup.interpreter import running_interpreter
 from kimiaepd.setup.report import Report
 from kimiaepd.setup.standing import INSTALL, causes, same_file
@@ -53,19 +53,22 @@ def install_in(settings: Settings, version: Version | None, *, dry_run: bool = F
     )
 
 
-def intended(settings: Settings, version: Version | None) -> tuple[Entry, ...]:
+def intended(
+    settings: Settings, version: Version | None, *, also: Collection[str] = ()
+) -> tuple[Entry, ...]:
     """What an install registers here and now; what is registered is current if it is this.
 
     Args:
         settings: where the daemon listens, where the shim is, how long a call may be held.
         version: the installed release; None where nobody could say.
+        also: events that count as known to it, though nobody here knows that.
 
     Raises:
         ConfigError: the release is too old, this interpreter cannot run hooks, or a path cannot
             stand in a config file.
     """
-    events = known_to(version)
-    if not events:
+    known = known_to(version)
+    if not known:
         raise ConfigError(
             f"kimi {version} is older than {OLDEST_TRIED}, and which hooks it has is not known;"
             " update kimi, or say with --kimi-version which release it is"
@@ -74,7 +77,7 @@ def intended(settings: Settings, version: Version | None) -> tuple[Entry, ...]:
         socket=str(settings.paths.socket),
         shim=str(settings.paths.installed_shim),
         python=str(running_interpreter()),
-        events=events,
+        events=tuple(event for event in SINCE if event in known or event in also),
         exceptions=budgets(settings.gate),
     )
 
@@ -117,8 +120,9 @@ def install(
     was_there = os.path.lexists(shim)
     with _home(config.parent):
         is_new = installed_shim.install(shim, program)
+        report = _carry_out(config, plan, shim, now)
     return evolve(
-        _carry_out(config, plan, shim, now),
+        report,
         shim_action=_put(was_there=was_there) if is_new else Action.UNCHANGED,
         events=events,
     )
