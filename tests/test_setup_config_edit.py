@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 
 import pytest
 
-from kimiaepd.setup import placeholder
+from kimiaepd.setup import block, placeholder
 from kimiaepd.setup.block import CLOSE, OPEN
 from kimiaepd.setup.command import Entry, entries
 from kimiaepd.setup.config_edit import Action, plan_install, plan_uninstall
@@ -375,6 +376,14 @@ def test_who_does_what_is_said_of_a_key_below_our_block_can_go_on(
     assert uninstalled(first + text + last) == first + b"a = 1\n" + last
 
 
+def test_a_key_in_the_midst_of_ours_is_not_said_to_be_in_the_last() -> None:
+    bad = installed(b"").replace(b"[[hooks]]\n", b"[[hooks]]\nyolo = true\n", 1)
+    with pytest.raises(
+        EditRefusedError, match=r"line 3: `yolo` stands inside a \[\[hooks\]\] table"
+    ):
+        plan_install(bad, WANTED, OLD)
+
+
 def test_a_table_of_our_hook_is_refused_also_where_it_comes_later() -> None:
     text = installed(b"") + b"[other]\nb = 1\n[hooks.env]\nc = 1\n"
     with pytest.raises(EditRefusedError, match="`env`") as caught:
@@ -409,6 +418,53 @@ def test_an_event_that_the_release_does_not_know_is_never_written() -> None:
     for version in (OLD, None):
         with pytest.raises(EditRefusedError, match="schema"):
             plan_install(b"", wanted(NEW), version)
+
+
+def lose_the_comments(raw: bytes) -> bytes:
+    return raw.replace(b"# mine\n", b"")
+
+
+def lose_a_key(raw: bytes) -> bytes:
+    return raw.replace(b"a = 1\n", b"")
+
+
+def change_a_value(raw: bytes) -> bytes:
+    return raw.replace(b"a = 1", b"a = 2")
+
+
+def swap_two_hooks(raw: bytes) -> bytes:
+    one, two = FOREIGN_HOOK, FOREIGN_HOOK.replace(b"Stop", b"Interrupt")
+    return raw.replace(one + two, two + one)
+
+
+def leave_an_entry_out(raw: bytes) -> bytes:
+    return raw.replace(b'event = "Interrupt"\ncommand = "trap', b'event = "Stop"\ncommand = "trap')
+
+
+def break_it(raw: bytes) -> bytes:
+    return raw + b"\n="
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lose_the_comments, "something that is not ours would change"),
+        (lose_a_key, "something that is not ours would change"),
+        (change_a_value, "something that is not ours would change"),
+        (swap_two_hooks, "something that is not ours would change"),
+        (leave_an_entry_out, "our hooks would not be the intended ones"),
+        (break_it, "it does not parse"),
+    ],
+)
+def test_an_edit_that_went_wrong_is_found_before_it_is_written(
+    monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes], said: str
+) -> None:
+    old = b"# mine\na = 1\n" + FOREIGN_HOOK + FOREIGN_HOOK.replace(b"Stop", b"Interrupt")
+    new = plan_install(old, WANTED, OLD).new
+    assert damage(new) != new
+    monkeypatch.setattr(block, "put", lambda *_: damage(new))
+    with pytest.raises(EditRefusedError, match=f"the edited file would be wrong: {said}"):
+        plan_install(old, WANTED, OLD)
 
 
 # --- warnings ---------------------------------------------------------------------------------

@@ -481,6 +481,33 @@ def test_the_newest_five_copies_of_ours_are_kept_and_others_are_not_touched(file
     assert left == [backup.name for backup in kept[-BACKUPS_KEPT:] if backup]
 
 
+def test_what_a_killed_edit_left_goes_after_an_hour_and_nothing_else(file: Path) -> None:
+    left = {
+        ".config.toml.kimiaepd-abcd1234": dt.timedelta(hours=2),
+        ".config.toml.kimiaepd-young_12": dt.timedelta(minutes=50),
+        ".config.toml.kimiaepd-of-another": dt.timedelta(days=9),
+        ".config.toml.swp": dt.timedelta(days=9),
+    }
+    for name, age in left.items():
+        written = (NOW - age).timestamp()
+        file.with_name(name).write_bytes(b"half")
+        os.utime(file.with_name(name), (written, written))
+    edited = edit(file, add, NOW)
+    assert edited.backup
+    assert names(file.parent) == sorted([*[*left][1:], file.name, edited.backup.name])
+
+
+def test_a_link_into_a_directory_that_is_missing_says_so_and_how_to_mend_it(tmp_path: Path) -> None:
+    link, place = tmp_path / "config.toml", tmp_path / "dot files"
+    link.symlink_to(place / "kimi.toml")
+    with pytest.raises(ConfigError) as caught:
+        edit(link, add, NOW)
+    assert str(caught.value).startswith(f"{link}: leads to {place}/kimi.toml, and {place} is not")
+    assert str(caught.value).endswith(f"; make it: mkdir -p '{place}'")
+    place.mkdir()
+    assert edit(link, add, NOW).new == (place / "kimi.toml").read_bytes() == b"ours\n"
+
+
 def test_a_copy_never_replaces_another(file: Path) -> None:
     edit(file, add, NOW)
     with pytest.raises(ConfigError, match="File exists"):

@@ -1,4 +1,4 @@
-"""`kimiaepd setup`, `up` and `doctor` as processes: signals, several at once, odd names, full disks."""
+"""`setup`, `up` and `doctor` as processes: signals, several at once, odd names, full disks."""
 
 from __future__ import annotations
 

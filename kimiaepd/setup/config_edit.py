@@ -120,6 +120,8 @@ def _refuse_strangers(config: ConfigText, keys: tuple[str, ...]) -> None:
                 f"`{key}` was added to one of our hooks, and would be lost",
                 "remove it, then run this again",
             )
+        last = next(one for one in reversed(config.hooks) if one.ours)
+        table = "our last [[hooks]] table" if hook is last else "a [[hooks]] table of ours"
         if any(part.line == line and part.kind is Kind.HEADER for part in hook.statements):
             remedy = "delete that table"
         elif key == "hooks":
@@ -128,8 +130,8 @@ def _refuse_strangers(config: ConfigText, keys: tuple[str, ...]) -> None:
             remedy = "move it above the first table of the file, or under its own table's header"
         raise EditRefusedError(
             line,
-            f"`{key}` stands inside our last [[hooks]] table, so kimi takes it for a key of that"
-            " hook and drops every hook",
+            f"`{key}` stands inside {table}, so kimi takes it for a key of that hook and drops"
+            " every hook",
             f"{remedy}, then run this again",
         )
 

@@ -11,7 +11,7 @@ Rules:
 - A copy of what stood there is kept beside it, as private as the file, the newest five of ours. It
   holds whatever secrets the file holds.
 - A plan that changes nothing writes nothing, no copy either. An edit that fails leaves the old file
-  and nothing of its own.
+  and nothing of its own. One that is killed leaves a private file, which a later edit removes.
 
 It does not know what the file means: the plan is a function from bytes to bytes.
 """
@@ -35,6 +35,9 @@ from kimiaepd.errors import ConfigError
 
 ATTEMPTS = 5
 BACKUPS_KEPT = 5
+
+LEFT_SECONDS = 3600.0
+"""How old a half-made file must be to be a killed edit's: no edit takes an hour."""
 
 _MARK = "kimiaepd"
 
@@ -90,6 +93,7 @@ def edit(path: Path, plan: Callable[[bytes], bytes], now: dt.datetime) -> Edited
             new = plan(old or b"")
             if new == (old or b""):
                 return Edited(old, new)
+            _refuse_a_link_to_nowhere(path, target)
             with _staged(target, new, before) as staged:
                 backup = _back_up(path, before.data, now) if before else None
                 try:
@@ -98,7 +102,7 @@ def edit(path: Path, plan: Callable[[bytes], bytes], now: dt.datetime) -> Edited
                     _remove(backup)
                     raise
                 if is_done:
-                    for too_old in backups(path)[:-BACKUPS_KEPT]:
+                    for too_old in (*backups(path)[:-BACKUPS_KEPT], *_left_behind(target, now)):
                         _remove(too_old)
                     return Edited(old, new, backup)
                 _remove(backup)
@@ -114,6 +118,17 @@ def backups(path: Path) -> list[Path]:
         # Their names sort as their times do.
         return sorted(file for file in path.parent.iterdir() if ours.fullmatch(file.name))
     except OSError:
+        return []
+
+
+def _left_behind(target: Path, now: dt.datetime) -> list[Path]:
+    """What edits that were killed left half made."""
+    ours = re.compile(re.escape(f".{target.name}.{_MARK}-") + r"[a-z0-9_]{8}")
+    oldest = now.timestamp() - LEFT_SECONDS
+    try:
+        half = [file for file in target.parent.iterdir() if ours.fullmatch(file.name)]
+        return [file for file in half if file.lstat().st_mtime < oldest]
+    except OSError:  # another edit removes them
         return []
 
 
@@ -156,6 +171,14 @@ def _explained(
 def _target(path: Path) -> Path:
     """The file that a name leads to."""
     return Path(os.path.realpath(path))
+
+
+def _refuse_a_link_to_nowhere(path: Path, target: Path) -> None:
+    if path.is_symlink() and not target.parent.exists():
+        command = f"mkdir -p {shlex.quote(str(target.parent))}"
+        raise ConfigError(
+            f"{path}: leads to {target}, and {target.parent} is not there; make it: {command}"
+        )
 
 
 @contextlib.contextmanager
