@@ -288,13 +288,14 @@ def _relay_url(value: object, _: object) -> RelayUrl:
     wrong = ValueError("must be a URL such as wss://relay.example, without a query or credentials")
     try:
         url = urlsplit(value if isinstance(value, str) else "")
-        has_host = bool(url.hostname) and url.port != 0
-    except ValueError:  # brackets that do not match, a port that is no number
+        has_host = bool((url.hostname or "").encode("idna")) and url.port != 0
+    except ValueError:  # brackets that do not match, a port that is no number, a name with `..`
         raise wrong from None
     if url.scheme not in ("ws", "wss", "http", "https") or not has_host:
         raise wrong
-    # A token in a URL ends up in logs, and in `ps`.
-    if url.query or url.fragment or "@" in url.netloc:
+    # A token in a URL ends up in logs, and in `ps`; a request line takes ASCII without blanks.
+    is_plain = all("!" <= letter <= "~" for letter in url.geturl())
+    if url.query or url.fragment or "@" in url.netloc or not is_plain:
         raise wrong
     return RelayUrl(url.geturl().rstrip("/"))
 

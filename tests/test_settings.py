@@ -154,6 +154,11 @@ def test_a_gate_is_switched_on_by_the_file_or_by_the_standards_variable(
         ("AEP_RELAY_URL", "relay.example", "AEP_RELAY_URL: must be a URL such as"),
         ("AEP_RELAY_URL", "wss://me:secret@relay.example", "AEP_RELAY_URL: must be a URL such as"),
         ("AEP_RELAY_URL", "https://relay.example/?token=secret", "without a query or credentials"),
+        ("AEP_RELAY_URL", "wss://relay..example", "AEP_RELAY_URL: must be a URL such as"),
+        ("AEP_RELAY_URL", f"wss://{'x' * 64}.example", "AEP_RELAY_URL: must be a URL such as"),
+        ("AEP_RELAY_URL", "wss://b\u00fccher.example", "AEP_RELAY_URL: must be a URL such as"),
+        ("AEP_RELAY_URL", "wss://relay.example/\u00e9", "AEP_RELAY_URL: must be a URL such as"),
+        ("AEP_RELAY_URL", "wss://relay.example/a b", "AEP_RELAY_URL: must be a URL such as"),
         ("AEP_RELAY_URL", "http://[::1", "AEP_RELAY_URL: must be a URL such as"),
     ],
 )
