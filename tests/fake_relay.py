@@ -66,6 +66,7 @@ class Switches:
         refuse_events: answer these events, by id, with an error frame.
         stop_reading: read nothing more after the hello.
         one_byte_a_second: read so slowly after the hello.
+        largest: close with 1009 at a longer message.
         never_close: leave a goodbye unanswered, and the connection open.
         ping_at_goodbye: answer it with protocol pings.
     """
@@ -84,6 +85,7 @@ class Switches:
     refuse_events: Callable[[JSONObject], bool] = lambda _: False
     stop_reading: bool = False
     one_byte_a_second: bool = False
+    largest: int | None = None
     never_close: bool = False
     ping_at_goodbye: bool = False
 
@@ -271,6 +273,9 @@ class FakeRelay:
     # --- what is said ----------------------------------------------------------------------------
 
     async def _take_message(self, peer: Peer, text: str) -> None:
+        if self.switches.largest is not None and len(text) > self.switches.largest:
+            await peer.do(CloseConnection(code=1009))
+            raise _GoneError
         message = json.loads(text)
         if "." in message["type"]:
             peer.events += 1

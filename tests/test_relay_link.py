@@ -200,16 +200,17 @@ async def test_claims_hold_up_neither_what_is_new_nor_an_answer(tmp_path: Path) 
 
 
 async def test_a_claim_of_a_line_that_is_no_utf_8_or_too_long_ends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("kimiaepd.relay.link.MAX_FRAME", 1_000)
     journal = Journal.open(tmp_path, policy=LogPolicy(sync="os"))
     line = b'{"type":"x.y","id":"%b","seq":0,"epoch":1,"d":"%b"}\n'
     journal.append("c", line % (b"c", b"\xff"), droppable=False)
     journal.append("d", line % (b"d", b"x" * 2_000), droppable=False)
-    async with room(tmp_path, claims=[("c", (1, 0)), ("d", (1, 0))]) as made, talking(made):
+    async with room(tmp_path, claims=[("c", (1, 0)), ("d", (1, 0))]) as made:
+        made.link.largest = 1_000
         made.log("a", 0)
-        await made.relay.until(lambda: "ping" in made.relay.types())
+        async with talking(made):
+            await made.relay.until(lambda: "ping" in made.relay.types())
         assert made.relay.ids() == ["c", "a0"]
     journal.close()
 
@@ -338,11 +339,9 @@ async def test_an_error_about_an_event_sets_it_aside_and_another_is_kept_for_peo
             assert made.commands == [{"type": "control.cancel", "id": "k"}]
 
 
-async def test_an_event_that_no_relay_takes_is_set_aside_unsent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kimiaepd.relay.link.MAX_FRAME", 1_000)
+async def test_an_event_that_no_relay_takes_is_set_aside_unsent(tmp_path: Path) -> None:
     async with room(tmp_path) as made, talking(made):
+        made.link.largest = 1_000
         made.log("a", 0, filler=2_000)
         made.log("a", 1)
         await made.relay.until(lambda: "ping" in made.relay.types())

@@ -250,3 +250,33 @@ async def test_a_log_that_cannot_be_looked_through_at_once_loses_nothing(
         await relay.until(lambda: p.sender.outbox.is_complete and p.sender.outbox.is_settled)
         assert relay.ids() == [f"a-1-{seq}" for seq in range(6)]
         assert not troubles
+
+
+async def test_events_that_are_too_large_for_the_relay_stop_no_others(
+    tmp_path: Path, relay: FakeRelay
+) -> None:
+    relay.switches.largest = 100_000
+    async with post(tmp_path, relay) as p:
+        p.log("a", 3)
+        p.log("a", filler=200_000)
+        p.log("b", filler=300_000)
+        p.log("a", 3)
+        p.log("a", filler=99_000)
+        await relay.until(lambda: p.sender.outbox.is_settled)
+        assert set(relay.ids()) == p.logged() - {"a-1-3", "b-1-0"}
+        in_order(relay)
+        assert p.sender.rejects.count == 2
+        assert relay.connections <= 3
+
+
+async def test_a_relay_that_finds_everything_too_large_is_not_believed(
+    tmp_path: Path, relay: FakeRelay
+) -> None:
+    relay.switches.largest = 800
+    async with post(tmp_path, relay) as p:
+        p.log("a", filler=1_000)
+        await relay.until(lambda: relay.connections > 3)
+        assert p.sender.rejects.count == 0
+        relay.switches.largest = None
+        await relay.until(lambda: p.sender.outbox.is_settled)
+        assert relay.ids() == ["a-1-0"]

@@ -36,6 +36,7 @@ from wsproto.utilities import LocalProtocolError, ProtocolError
 
 from kimiaepd.relay.address import Address
 from kimiaepd.relay.overheard import SWITCHED, Overheard
+from kimiaepd.storage.worker_thread import in_thread
 
 CONNECT_SECONDS = 5.0
 """For TCP, TLS and the WebSocket handshake together."""
@@ -49,8 +50,13 @@ CLOSE_SECONDS = 2.0
 MAX_MESSAGE = 1 << 20
 """Bytes of a message that a relay may send us: a command is a few kB."""
 
+_TOO_BIG = 1009
+_OUR_LIMIT = "Exceeded maximum message size"
+"""So the library says that it was we who closed with this code."""
+
 _RECEIVE = 64 << 10
 _REFUSED = (401, 403)
+_TOO_LARGE = 1009
 _DIGITS = 10
 
 # The library's own, and what falls through it from the libraries below when a peer is no relay.
@@ -70,18 +76,29 @@ class LinkError(Exception):
     Attributes:
         status: HTTP's, where that was the answer to the handshake.
         retry_after: seconds that the relay wants us to wait, where it said so.
+        is_too_large: whether the connection was closed because of a message's size.
     """
 
     def __init__(
-        self, why: str, *, status: int | None = None, retry_after: float | None = None
+        self,
+        why: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        is_too_large: bool = False,
     ) -> None:
         super().__init__(why)
         self.status = status
         self.retry_after = retry_after
+        self.is_too_large = is_too_large
 
 
 class RefusedError(LinkError):
     """The relay does not take our token."""
+
+
+class TooLargeError(LinkError):
+    """The relay closed the connection because of a message that is too large for it."""
 
 
 @define(eq=False)
@@ -103,7 +120,7 @@ class Connection:
         try:
             await self._socket.send_message(text)
         except (ConnectionClosed, LocalProtocolError) as error:
-            raise LinkError(_why(error)) from None
+            raise _lost(error) from None
         self._is_broken = False
 
     async def receive(self) -> str | bytes:
@@ -115,7 +132,7 @@ class Connection:
         try:
             return await self._socket.get_message()
         except ConnectionClosed as error:
-            raise LinkError(_why(error)) from None
+            raise _lost(error) from None
 
     async def close(self) -> None:
         """Say goodbye; the caller sets the deadline."""
@@ -234,7 +251,7 @@ def _one(group: BaseExceptionGroup[BaseException]) -> BaseException:
         return found
     if isinstance(found, ConnectionRejected):
         return _answered(found.status_code, _retry_after(found))
-    return LinkError(_why(found))
+    return _lost(found)
 
 
 def _retry_after(refusal: ConnectionRejected) -> float | None:
@@ -247,14 +264,14 @@ def _retry_after(refusal: ConnectionRejected) -> float | None:
 
 async def _open_stream(address: Address) -> trio.abc.Stream:
     try:
+        # It reads every certificate authority that the system knows: 50 ms that no hook may wait.
+        context = await in_thread(ssl.create_default_context) if address.is_tls else None
         tcp = await trio.open_tcp_stream(address.host, address.port)
     except OSError as error:
         raise LinkError(f"cannot connect: {_os_words(error)}") from None
-    if not address.is_tls:
+    if context is None:
         return tcp
-    tls = trio.SSLStream(
-        tcp, ssl.create_default_context(), server_hostname=address.host, https_compatible=True
-    )
+    tls = trio.SSLStream(tcp, context, server_hostname=address.host, https_compatible=True)
     try:
         await tls.do_handshake()
     except trio.BrokenResourceError as error:
@@ -270,13 +287,17 @@ def _headers(token: str | None) -> list[tuple[bytes, bytes]]:
     return [(b"Authorization", b"Bearer " + token.encode("ascii"))] if token else []
 
 
-def _why(error: BaseException) -> str:
-    """A failure of the connection in words, without what the relay may have put into it."""
+def _lost(error: BaseException) -> LinkError:
+    """A failure of the connection, in words without what the relay may have put into it."""
     if isinstance(error, ConnectionClosed) and error.reason is not None:
-        return f"the relay closed the connection ({error.reason.code} {error.reason.name.lower()})"
+        reason = error.reason
+        if reason.code == _TOO_BIG and (reason.reason or "").startswith(_OUR_LIMIT):
+            return LinkError(f"the relay sent a message of more than {MAX_MESSAGE} bytes (1009)")
+        kind = TooLargeError if reason.code == _TOO_BIG else LinkError
+        return kind(f"the relay closed the connection ({reason.code} {reason.name.lower()})")
     if isinstance(error, h11.ProtocolError):
-        return "the connection broke: what answers there speaks no HTTP"
-    return f"the connection broke ({type(error).__name__})"
+        return LinkError("the connection broke: what answers there speaks no HTTP")
+    return LinkError(f"the connection broke ({type(error).__name__})")
 
 
 def _os_words(error: OSError) -> str:

@@ -28,10 +28,10 @@ from attrs import define, field, frozen
 from kimiaepd.mapping.event import VERSION
 from kimiaepd.mapping.json_value import JSONObject
 from kimiaepd.relay import frames
-from kimiaepd.relay.backlog import MAX_FRAME, Backlog, Item, line_at
+from kimiaepd.relay.backlog import Backlog, Item, line_at
 from kimiaepd.relay.connection import Connection, LinkError
 from kimiaepd.relay.frames import Closing, Frame, Incoming, PeerHello, Ping, Pong, Refusal
-from kimiaepd.relay.outbox import PIECE, Outbox, Turn
+from kimiaepd.relay.outbox import PIECE, TAKEN_BY_ALL, Outbox, Turn
 from kimiaepd.storage.journal import Position
 from kimiaepd.storage.worker_thread import in_thread
 
@@ -84,6 +84,7 @@ class Link:
         outbox: what is to be delivered.
         orders: what the daemon wants of it.
         stopping: set when the daemon stops: what is there is still delivered.
+        largest: bytes of an event that is sent at all.
         is_up: whether hellos were exchanged.
         complaint: the relay's last error that was about no event of ours.
     """
@@ -91,6 +92,7 @@ class Link:
     outbox: Outbox
     orders: Orders
     stopping: trio.Event
+    largest: int = MAX_FRAME
     is_up: bool = False
     complaint: str | None = None
     _owed: deque[str] = field(factory=deque, init=False)
@@ -218,7 +220,7 @@ class Link:
         return sent or bool(events)
 
     async def _send_event(self, connection: Connection, item: Item) -> None:
-        if len(item.line) > MAX_FRAME:
+        if len(item.line) > self.largest:
             self.orders.refused(item, Refusal("too-large", item.id, f"{len(item.line)} bytes"))
         else:
             # A person with an editor may have left what is no UTF-8.
@@ -266,7 +268,7 @@ class Link:
                 line = await in_thread(partial(line_at, self.orders.log_dir, session, at))
             except OSError:
                 line = None
-            if line is not None and len(line) <= MAX_FRAME:
+            if line is not None and len(line) <= self.largest:
                 # The relay is known to have it, so it is not under way.
                 await connection.send(line.decode("utf-8", "replace"))
             await self._send_owed(connection)

@@ -25,8 +25,8 @@ from kimiaepd.backoff import Backoff
 from kimiaepd.errors import UserError
 from kimiaepd.mapping.json_value import JSONObject
 from kimiaepd.relay.address import Address
-from kimiaepd.relay.backlog import Backlog, Extent, Item
-from kimiaepd.relay.connection import LinkError, RefusedError, connected
+from kimiaepd.relay.backlog import MAX_FRAME, Backlog, Extent, Item
+from kimiaepd.relay.connection import LinkError, RefusedError, TooLargeError, connected
 from kimiaepd.relay.link import Link, Orders
 from kimiaepd.relay.outbox import Outbox
 from kimiaepd.relay.positions import Positions
@@ -37,6 +37,9 @@ from kimiaepd.storage.log_reader import JournalError, LogReader, last_event, pos
 from kimiaepd.storage.worker_thread import in_thread
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+ALWAYS_FIT = 64 << 10
+"""Bytes of an event that is never held to be too large for a relay."""
 
 LOOK_AGAIN_SECONDS = 60.0
 """After a look through the log in which not all could be read."""
@@ -84,6 +87,8 @@ class RelaySender:
     _since: float = field(factory=trio.current_time, init=False)
     _error: str | None = field(default=None, init=False)
     _hurried: trio.Event = field(factory=trio.Event, init=False)
+    _largest: int = field(default=MAX_FRAME, init=False)
+    """Bytes of an event that this relay takes, as far as we know."""
 
     # --- what the daemon tells -------------------------------------------------------------------
 
@@ -177,13 +182,26 @@ class RelaySender:
     async def _connect_once(self) -> None:
         token = self.token()
         self._has_token = token is not None
-        self._link = Link(self.outbox, self._orders(token), self.stopping)
+        self._link = Link(self.outbox, self._orders(token), self.stopping, self._largest)
         try:
             await connected(self.address, token, self._link.talk)
+        except TooLargeError:
+            self._lower_the_limit()
+            raise
         finally:
             self._link = None
             unproven = self.outbox.unproven()
             self.outbox.lost({session: self.positions.get(session) for session in unproven})
+
+    def _lower_the_limit(self) -> None:
+        """One event that the relay does not take must not be sent for ever, and stop all others.
+
+        Which one it was the relay does not say. If it was an event, the largest is one of those.
+        """
+        largest = self.outbox.largest_under_way()
+        if largest > ALWAYS_FIT:
+            self._largest = largest - 1
+            log.warning("events are too large for the relay", bytes=largest)
 
     def _orders(self, token: str | None) -> Orders:
         return Orders(
