@@ -56,7 +56,6 @@ _OUR_LIMIT = "Exceeded maximum message size"
 
 _RECEIVE = 64 << 10
 _REFUSED = (401, 403)
-_TOO_LARGE = 1009
 _DIGITS = 10
 
 # The library's own, and what falls through it from the libraries below when a peer is no relay.
@@ -76,21 +75,14 @@ class LinkError(Exception):
     Attributes:
         status: HTTP's, where that was the answer to the handshake.
         retry_after: seconds that the relay wants us to wait, where it said so.
-        is_too_large: whether the connection was closed because of a message's size.
     """
 
     def __init__(
-        self,
-        why: str,
-        *,
-        status: int | None = None,
-        retry_after: float | None = None,
-        is_too_large: bool = False,
+        self, why: str, *, status: int | None = None, retry_after: float | None = None
     ) -> None:
         super().__init__(why)
         self.status = status
         self.retry_after = retry_after
-        self.is_too_large = is_too_large
 
 
 class RefusedError(LinkError):

@@ -28,10 +28,10 @@ from attrs import define, field, frozen
 from kimiaepd.mapping.event import VERSION
 from kimiaepd.mapping.json_value import JSONObject
 from kimiaepd.relay import frames
-from kimiaepd.relay.backlog import Backlog, Item, line_at
+from kimiaepd.relay.backlog import MAX_FRAME, Backlog, Item, line_at
 from kimiaepd.relay.connection import Connection, LinkError
 from kimiaepd.relay.frames import Closing, Frame, Incoming, PeerHello, Ping, Pong, Refusal
-from kimiaepd.relay.outbox import PIECE, TAKEN_BY_ALL, Outbox, Turn
+from kimiaepd.relay.outbox import PIECE, Outbox, Turn
 from kimiaepd.storage.journal import Position
 from kimiaepd.storage.worker_thread import in_thread
 

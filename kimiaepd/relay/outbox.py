@@ -22,7 +22,7 @@ from collections import OrderedDict, deque
 
 from attrs import define, field, frozen
 
-from kimiaepd.relay.backlog import MAX_FRAME, Extent, Item
+from kimiaepd.relay.backlog import Extent, Item
 from kimiaepd.storage.journal import Position
 
 
@@ -40,9 +40,6 @@ class Window:
 
 
 WINDOW = Window()
-TAKEN_BY_ALL = 64 << 10
-"""Bytes of a message that every relay takes, whatever it says."""
-
 PIECE = Window(events=256, bytes=256 << 10)
 """What is read from disk, or handed out, at once."""
 
@@ -93,15 +90,12 @@ class Outbox:
         window: what may wait in memory, and what may be under way.
         is_complete: whether every session that is behind was adopted; until then a session that is
             not known here may have more on disk than the event that it comes with.
-        most_bytes: an event of more is not sent: no relay takes it, or this one has shown that it
-            does not.
         delivered: events that were proven, since the start.
         missing: events that were logged and could not be read back.
     """
 
     window: Window = WINDOW
     is_complete: bool = True
-    most_bytes: int = MAX_FRAME
     delivered: int = 0
     missing: int = 0
     _tracks: dict[str, Track] = field(factory=dict)
@@ -262,13 +256,6 @@ class Outbox:
     def largest_under_way(self) -> int:
         """Bytes of the largest event that was sent and is not proven; 0 where none is."""
         return max((len(item.line) for item, _ in self._under_way), default=0)
-
-    def too_large(self) -> None:
-        """The relay closed because of a message's size: none as large as the largest goes again."""
-        sizes = (len(item.line) for item, _ in self._under_way)
-        largest = max((size for size in sizes if size <= self.most_bytes), default=0)
-        if largest > TAKEN_BY_ALL:
-            self.most_bytes = largest - 1
 
     def lost(self, proven: dict[str, Position | None]) -> None:
         """The connection is gone: everything that is not proven begins anew, from disk.
