@@ -258,12 +258,12 @@ async def test_events_that_are_too_large_for_the_relay_stop_no_others(
     relay.switches.largest = 100_000
     async with post(tmp_path, relay) as p:
         p.log("a", 3)
-        p.log("a", filler=200_000)
-        p.log("b", filler=300_000)
+        for filler in (300_000, 200_000):
+            p.log("a", filler=filler)
         p.log("a", 3)
         p.log("a", filler=99_000)
         await relay.until(lambda: p.sender.outbox.is_settled)
-        assert set(relay.ids()) == p.logged() - {"a-1-3", "b-1-0"}
+        assert set(relay.ids()) == p.logged() - {"a-1-3", "a-1-4"}
         in_order(relay)
         assert p.sender.rejects.count == 2
         assert relay.connections <= 3
@@ -280,3 +280,16 @@ async def test_a_relay_that_finds_everything_too_large_is_not_believed(
         relay.switches.largest = None
         await relay.until(lambda: p.sender.outbox.is_settled)
         assert relay.ids() == ["a-1-0"]
+
+
+async def test_a_session_whose_last_event_was_too_large_is_not_claimed_by_it(
+    tmp_path: Path, relay: FakeRelay
+) -> None:
+    relay.switches.largest = 100_000
+    async with post(tmp_path, relay) as p:
+        p.log("a", filler=200_000)
+        await relay.until(lambda: p.sender.outbox.is_settled and p.sender.rejects.count == 1)
+    async with post(tmp_path, relay) as p:  # which knows nothing of the relay's limit
+        p.sender.claims = lambda: ["a"]
+        p.log("b")
+        await relay.until(lambda: relay.ids() == ["b-1-0"])

@@ -253,9 +253,10 @@ class Outbox:
         """The event under way that a relay refused; it is proven with those around it."""
         return next((item for item, _ in self._under_way if item.id == event_id), None)
 
-    def largest_under_way(self) -> int:
-        """Bytes of the largest event that was sent and is not proven; 0 where none is."""
-        return max((len(item.line) for item, _ in self._under_way), default=0)
+    def largest_under_way(self, most: int) -> int:
+        """Bytes of the largest event under way that has no more than so many; 0 where none has."""
+        sizes = (len(item.line) for item, _ in self._under_way)
+        return max((size for size in sizes if size <= most), default=0)
 
     def lost(self, proven: dict[str, Position | None]) -> None:
         """The connection is gone: everything that is not proven begins anew, from disk.

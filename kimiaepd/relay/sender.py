@@ -27,7 +27,7 @@ from kimiaepd.mapping.json_value import JSONObject
 from kimiaepd.relay.address import Address
 from kimiaepd.relay.backlog import MAX_FRAME, Backlog, Extent, Item
 from kimiaepd.relay.connection import LinkError, RefusedError, TooLargeError, connected
-from kimiaepd.relay.link import Link, Orders
+from kimiaepd.relay.link import ALWAYS_FIT, Link, Orders
 from kimiaepd.relay.outbox import Outbox
 from kimiaepd.relay.positions import Positions
 from kimiaepd.relay.rejects import Rejects
@@ -37,9 +37,6 @@ from kimiaepd.storage.log_reader import JournalError, LogReader, last_event, pos
 from kimiaepd.storage.worker_thread import in_thread
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
-
-ALWAYS_FIT = 64 << 10
-"""Bytes of an event that is never held to be too large for a relay."""
 
 LOOK_AGAIN_SECONDS = 60.0
 """After a look through the log in which not all could be read."""
@@ -198,7 +195,7 @@ class RelaySender:
 
         Which one it was the relay does not say. If it was an event, the largest is one of those.
         """
-        largest = self.outbox.largest_under_way()
+        largest = self.outbox.largest_under_way(self._largest)  # a larger one was not sent
         if largest > ALWAYS_FIT:
             self._largest = largest - 1
             log.warning("events are too large for the relay", bytes=largest)
