@@ -42,6 +42,9 @@ PING_SECONDS = 30.0
 SILENT_SECONDS = 90.0
 GOODBYE_SECONDS = 1.0
 
+ALWAYS_FIT = 64 << 10
+"""Bytes of an event that is never held to be too large for a relay."""
+
 _OPEN_FILES = 16
 _FIRST_PIECE = 8
 _WORDS = 100
@@ -268,7 +271,8 @@ class Link:
                 line = await in_thread(partial(line_at, self.orders.log_dir, session, at))
             except OSError:
                 line = None
-            if line is not None and len(line) <= self.largest:
+            # A larger one may have been set aside: a claim by it would end each connection.
+            if line is not None and len(line) <= min(self.largest, ALWAYS_FIT):
                 # The relay is known to have it, so it is not under way.
                 await connection.send(line.decode("utf-8", "replace"))
             await self._send_owed(connection)
