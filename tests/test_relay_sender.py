@@ -258,7 +258,7 @@ async def test_events_that_are_too_large_for_the_relay_stop_no_others(
     relay.switches.largest = 100_000
     async with post(tmp_path, relay) as p:
         p.log("a", 3)
-        for filler in (300_000, 200_000):
+        for filler in (120_000, 110_000):
             p.log("a", filler=filler)
         p.log("a", 3)
         p.log("a", filler=99_000)
