@@ -8,14 +8,17 @@ Rules:
 - The acknowledgement is an ordinary event of its session, with `cause` the command. For a session
   that is not known it is sent and not logged: it has no order to stand in.
 - The answer does not wait: a handler decides at once, and what comes of it are events of its own.
+- Nobody needs many commands: beyond `BURST` at once and `PER_SECOND` they are "busy", and that is
+  not logged, so that no relay can fill the disk.
 
 It does not know what a command means; `gate`, `instruct` and the web channel register that. The
-dedupe memory lives as long as the daemon: `MOST` commands, the oldest forgotten first; with the
-acknowledgements, a few hundred bytes each, 4 MiB at worst.
+dedupe memory lives as long as the daemon: `MOST` commands, the oldest forgotten first. With the
+acknowledgements that is 4 MiB where ids are as they should be, and 30 MiB at worst.
 """
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Literal, TypeAlias
@@ -29,8 +32,12 @@ from kimiaepd.mapping.json_value import JSON, JSONObject
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 MOST = 4_096
-LONGEST_KEY = 1_024
+LONGEST_KEY = 256
 """Characters of a command's id, source and session each; a longer one is no command."""
+
+BURST = 200
+PER_SECOND = 2.0
+"""Commands that are decided: so many at once, and so many a second later on."""
 
 Reason: TypeAlias = Literal["unsupported", "unauthorized", "busy", "refused", "invalid"]
 """Why a command is rejected: the standard's closed set."""
@@ -54,7 +61,7 @@ class Command:
     type: str
     session: str
     subject: str | None
-    data: JSONObject
+    data: JSONObject = field(repr=False)  # a person's words, which no traceback may show
 
 
 @frozen
@@ -71,6 +78,7 @@ class Decision:
 
 
 ACCEPTED = Decision()
+TOO_MUCH = Decision("busy", "too many commands")
 
 Handler: TypeAlias = Callable[[Command], Decision]
 
@@ -115,8 +123,10 @@ class Commands:
     Attributes:
         is_known: whether there is, or was, a session of this id.
         acknowledge: see `Acknowledge`.
+        decline: the same for an answer that is not logged.
         again: sends a recorded acknowledgement once more.
         is_authenticated: whether the connection they come over is.
+        clock: seconds, monotonic.
         taken: commands that were decided, by what came of it.
         repeated: commands that came again.
         ignored: events from the relay that are no command.
@@ -126,9 +136,13 @@ class Commands:
     acknowledge: Acknowledge
     again: Callable[[bytes], object]
     is_authenticated: Callable[[], bool]
+    decline: Acknowledge
+    clock: Callable[[], float] = time.monotonic
     taken: dict[str, int] = field(factory=dict)
     repeated: int = 0
     ignored: int = 0
+    _allowance: float = BURST
+    _counted_at: float = float("-inf")
     _handlers: dict[str, Handler] = field(factory=dict)
     _recorded: OrderedDict[tuple[str, str], bytes] = field(factory=OrderedDict)
 
@@ -152,12 +166,24 @@ class Commands:
             self.repeated += 1
             self.again(recorded)
             return
-        decision = self._decide(command)
+        is_too_much = self._is_too_much()
+        decision = TOO_MUCH if is_too_much else self._decide(command)
         outcome = decision.reason or "accepted"
         self.taken[outcome] = self.taken.get(outcome, 0) + 1
-        self._recorded[key] = self.acknowledge(command, _draft(decision))
+        answer = self.decline if is_too_much else self.acknowledge
+        self._recorded[key] = answer(command, _draft(decision))
         if len(self._recorded) > MOST:
             self._recorded.popitem(last=False)
+
+    def _is_too_much(self) -> bool:
+        now = self.clock()
+        regained = (now - self._counted_at) * PER_SECOND
+        self._allowance = min(BURST, self._allowance + regained)
+        self._counted_at = now
+        if self._allowance < 1:
+            return True
+        self._allowance -= 1
+        return False
 
     def _decide(self, command: Command) -> Decision:
         handler = self._handlers.get(command.type)

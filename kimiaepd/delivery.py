@@ -100,6 +100,7 @@ def open_delivery(
     commands = Commands(
         is_known=book.is_known,
         acknowledge=partial(_acknowledge, book, sender),
+        decline=partial(_decline, book, sender),
         again=sender.send,
         is_authenticated=lambda: sender.is_authenticated,
     )
@@ -125,15 +126,19 @@ def _presence(emitter: Emitter, host: str, state: Literal["online", "offline"]) 
 
 
 def _acknowledge(book: SessionBook, sender: RelaySender, command: Command, draft: Draft) -> bytes:
-    """Log an answer in its session's order; send it alone where there is no such session."""
+    """Log an answer in its session's order; send it alone where that cannot be."""
     if not book.is_known(command.session):
-        line = book.emitter.aside(
-            draft, source_of(book.host), session=command.session, cause=command.id
-        ).rstrip(b"\n")
-        sender.send(line)
-        return line
+        return _decline(book, sender, command, draft)
     session = book.get(command.session, trio.current_time(), is_heard=False)
     run = session.state.run.id if session.state.run else None
-    line = book.emitter.say(session.stream, draft, run=run, cause=command.id).rstrip(b"\n")
+    line = book.emitter.say(session.stream, draft, run=run, cause=command.id)
     book.keep(session)
-    return line
+    return line.rstrip(b"\n") if line else _decline(book, sender, command, draft)
+
+
+def _decline(book: SessionBook, sender: RelaySender, command: Command, draft: Draft) -> bytes:
+    """Send an answer past the log, and so without a place in an order."""
+    source = source_of(book.host)
+    line = book.emitter.aside(draft, source, session=command.session, cause=command.id)
+    sender.send(line.rstrip(b"\n"))
+    return line.rstrip(b"\n")

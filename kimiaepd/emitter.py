@@ -30,7 +30,10 @@ from kimiaepd.storage.journal import Journal, JournalError, Position
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
-_NEVER_SHED = ("attention.", "session.", "run.", "tool.denied", "error.", f"x.{AGENT}.log.")
+_NEVER_SHED = (
+    *("attention.", "session.", "run.", "tool.denied", "error.", "control."),
+    f"x.{AGENT}.log.",
+)
 _LIGHT = (None, "debug", "info")
 
 
@@ -106,13 +109,18 @@ class Emitter:
         cause: str | None = None,
     ) -> str:
         """Stamp and log one draft; gives back the event's id, also where it was lost."""
-        return self._emit(stream, draft, hook.started_ns, run=run, cause=cause).id
+        event, _ = self._emit(stream, draft, hook.started_ns, run=run, cause=cause)
+        return event.id
 
     def say(
         self, stream: Stream, draft: Draft, *, run: str | None = None, cause: str | None = None
-    ) -> bytes:
-        """Stamp and log one draft that no hook stands behind; gives back its line."""
-        return self._emit(stream, draft, self.clock_ns(), run=run, cause=cause).to_line()
+    ) -> bytes | None:
+        """Stamp and log one draft that no hook stands behind; its line, None where it was lost.
+
+        A lost event's place in the order is the next one's: its line must go nowhere.
+        """
+        event, is_logged = self._emit(stream, draft, self.clock_ns(), run=run, cause=cause)
+        return event.to_line() if is_logged else None
 
     def aside(
         self, draft: Draft, source: str, *, session: str | None = None, cause: str | None = None
@@ -141,14 +149,15 @@ class Emitter:
 
     def _emit(
         self, stream: Stream, draft: Draft, started_ns: int, *, run: str | None, cause: str | None
-    ) -> Event:
+    ) -> tuple[Event, bool]:
         missing = stream.lost + self.journal.take_gap(stream.session)
         if missing:
             self._say_gap(stream, missing)
         event = self._stamp(stream, draft, started_ns, run=run, cause=cause)
-        if not self._write(stream, event):
+        is_logged = self._write(stream, event)
+        if not is_logged:
             self.counts.lost += 1
-        return event
+        return event, is_logged
 
     def _stamp(
         self, stream: Stream, draft: Draft, started_ns: int, *, run: str | None, cause: str | None

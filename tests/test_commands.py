@@ -25,20 +25,28 @@ class Desk:
     again: list[bytes] = field(factory=list)
     handled: list[Command] = field(factory=list)
     decision: Decision = ACCEPTED
+    declined: int = 0
+    now: float = 0.0
     commands: Commands = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.commands = Commands(
             is_known=lambda session: session == "s",
             acknowledge=self._acknowledge,
+            decline=self._decline,
             again=self.again.append,
             is_authenticated=lambda: self.is_authenticated,
+            clock=lambda: self.now,
         )
         self.commands.register("control.cancel", self._handle)
 
     def _acknowledge(self, command: Command, draft: Draft) -> bytes:
         self.acknowledged.append((command.id, draft))
         return b"ack %d" % len(self.acknowledged)
+
+    def _decline(self, command: Command, draft: Draft) -> bytes:
+        self.declined += 1
+        return self._acknowledge(command, draft)
 
     def _handle(self, command: Command) -> Decision:
         self.handled.append(command)
@@ -131,7 +139,7 @@ def test_a_handler_that_fails_costs_its_own_command_alone() -> None:
         {**COMMAND, "type": "control.rejected"},
         {**COMMAND, "id": None},
         {**COMMAND, "id": ""},
-        {**COMMAND, "id": "x" * 1_025},
+        {**COMMAND, "id": "x" * 257},
         {**COMMAND, "source": ["a"]},
         {**COMMAND, "session": None},
     ],
@@ -158,3 +166,19 @@ def test_the_memory_is_bounded_and_forgets_the_oldest(monkeypatch: pytest.Monkey
     assert desk.again == [b"ack 5"]
     desk.commands.take({**COMMAND, "id": "c0"})
     assert len(desk.handled) == 6
+
+
+def test_a_flood_is_busy_and_neither_handled_nor_logged() -> None:
+    desk = Desk()
+    answers = [desk.take(id=f"c{number}") for number in range(room.BURST + 50)]
+    assert answers[room.BURST :] == ["control.rejected busy"] * 50
+    assert (len(desk.handled), desk.declined) == (room.BURST, 50)
+    desk.now += 10
+    answers = [desk.take(id=f"later{number}") for number in range(30)]
+    assert answers.count("control.accepted") == 10 * room.PER_SECOND
+    desk.commands.take({**COMMAND, "id": "c0"})
+    assert desk.again == [b"ack 1"], "an answer that was given is given again"
+
+
+def test_a_persons_words_are_not_in_a_commands_repr() -> None:
+    assert "run" not in repr(read_command(COMMAND))

@@ -1,0 +1,94 @@
+"""Answers to commands: where they are logged, and what becomes of one that cannot be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from attrs import define
+
+from daemon_room import Room, opened
+from faults import Faults
+from judge import judge
+from kimiaepd import settings
+from kimiaepd.delivery import Delivery, open_delivery
+from kimiaepd.mapping.json_value import JSONObject
+from kimiaepd.storage.journal import LogPolicy
+
+COMMAND: JSONObject = {
+    "aep": "0.1", "id": "01KAEPC0MMAND0000000000000", "type": "control.cancel",
+    "time": "2026-11-30T00:00:00.000Z", "source": "aep://phone", "agent": "phone",
+    "session": "s", "data": {"scope": "run"},
+}  # fmt: skip
+
+
+@define
+class Desk:
+    """A daemon's inside, its delivery, and what that sends past the log."""
+
+    room: Room
+    delivery: Delivery
+    sent: list[JSONObject]
+
+
+@contextmanager
+def desk(folder: Path, *, policy: LogPolicy | None = None) -> Iterator[Desk]:
+    sent: list[JSONObject] = []
+    environ = {"HOME": str(folder), "AEP_RELAY_URL": "ws://127.0.0.1:9", "AEP_TOKEN": "t"}
+    (folder / ".local/state/kimiaepd").mkdir(parents=True)
+    with opened(folder / "inside", policy=policy) as room, ExitStack() as held:
+        delivery = open_delivery(settings.load(environ), environ, room.book, held)
+        assert delivery is not None
+        delivery.commands.again = lambda line: sent.append(json.loads(line))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(delivery.sender), "send", lambda _, it: sent.append(json.loads(it)))
+            yield Desk(room, delivery, sent)
+
+
+async def test_an_answer_stands_in_its_sessions_order(tmp_path: Path) -> None:
+    with desk(tmp_path) as made:
+        await made.room.hook("SessionStart", {"source": "startup"})
+        made.delivery.commands.take(dict(COMMAND))
+        answer = made.room.events()[-1]
+        assert (answer["type"], answer["cause"]) == ("control.rejected", COMMAND["id"])
+        assert made.sent == []
+        judge(made.room.events())
+
+
+async def test_an_answer_for_a_session_that_nobody_knows_is_sent_and_not_logged(
+    tmp_path: Path,
+) -> None:
+    with desk(tmp_path) as made:
+        made.delivery.commands.take({**COMMAND, "session": "other"})
+        (answer,) = made.sent
+        assert (answer["session"], answer["cause"]) == ("other", COMMAND["id"])
+        assert "seq" not in answer
+        assert list(made.room.journal.sessions()) == []
+
+
+async def test_an_answer_that_the_log_does_not_take_is_sent_and_takes_nobodys_place(
+    tmp_path: Path,
+) -> None:
+    with desk(tmp_path) as made, Faults() as faults:
+        await made.room.hook("SessionStart", {"source": "startup"})
+        made.sent.clear()
+        faults.disk_takes(0)
+        made.delivery.commands.take(dict(COMMAND))
+        faults.mend()
+        answers = [one for one in made.sent if one["type"] == "control.rejected"]
+        assert [one.get("seq") for one in answers] == [None]
+        await made.room.hook("SessionEnd", {"reason": "exit"})
+        made.delivery.commands.take(dict(COMMAND))
+        assert made.sent[-1] == answers[0]
+        assert "control.rejected" not in made.room.types()
+        judge(made.room.events())
+
+
+async def test_an_answer_is_never_shed(tmp_path: Path) -> None:
+    with desk(tmp_path, policy=LogPolicy(sync="os", min_free_bytes=1 << 60)) as made:
+        await made.room.hook("SessionStart", {"source": "startup"})
+        made.delivery.commands.take(dict(COMMAND))
+        assert made.room.types()[-1] == "control.rejected"
