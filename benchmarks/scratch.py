@@ -34,10 +34,12 @@ class Scratch:
 
 
 @contextmanager
-def daemon(*, sync: str = "interval", core: int | None = None) -> Iterator[Scratch]:
+def daemon(
+    *, sync: str = "interval", core: int | None = None, **variables: str
+) -> Iterator[Scratch]:
     """A daemon with its hooks registered for 2.1.0, on one core where that is asked for."""
     home = Path(tempfile.mkdtemp(prefix="kb", dir="/tmp"))
-    environ = {"HOME": str(home), "PATH": os.environ["PATH"]}
+    environ = {"HOME": str(home), "PATH": os.environ["PATH"], **variables}
     where = paths.resolve(environ)
     where.config_file.parent.mkdir(parents=True)
     where.config_file.write_text(f'[log]\nsync = "{sync}"\n')
