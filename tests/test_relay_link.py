@@ -23,7 +23,7 @@ from kimiaepd.relay import frames
 from kimiaepd.relay.address import Address
 from kimiaepd.relay.backlog import Backlog, Extent, Item
 from kimiaepd.relay.connection import LinkError, connected
-from kimiaepd.relay.link import PING_SECONDS, SILENT_SECONDS, Link, Orders
+from kimiaepd.relay.link import PING_SECONDS, SETTLE_SECONDS, SILENT_SECONDS, Link, Orders
 from kimiaepd.relay.outbox import Outbox, Window
 from kimiaepd.storage.journal import Journal, LogPolicy, Position
 
@@ -165,6 +165,19 @@ async def test_it_ends_with_what_is_there_then_offline_and_closing(tmp_path: Pat
         assert offline["data"] == {"state": "offline"}
         assert closing == {"type": "closing", "reason": "shutdown", "delivered": []}
         assert made.proven == {"a": (1, 0)}
+
+
+async def test_a_stop_says_goodbye_also_where_not_all_can_be_delivered_in_time(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with room(tmp_path) as made:
+        made.relay.answers_pings = False
+        made.log("a", 0)
+        made.link.stopping.set()
+        await made.run()
+        assert trio.current_time() == pytest.approx(SETTLE_SECONDS, abs=0.5)
+        assert made.relay.types()[-2:] == ["agent.presence", "closing"]
+        assert made.proven == {}
 
 
 async def test_sessions_that_go_on_are_claimed_by_their_last_proven_event(tmp_path: Path) -> None:
@@ -459,3 +472,30 @@ async def test_a_connection_that_ends_while_a_thread_reads_leaves_its_files_to_t
         assert [item.id for item in found] == ["a0"]
         assert made.proven == {}
     journal.close()
+
+
+async def test_what_comes_while_an_answer_is_due_asks_for_one_more_and_not_one_each(
+    tmp_path: Path,
+) -> None:
+    relay = Scripted(answers_pings=False)
+    async with room(tmp_path, relay) as made, talking(made):
+
+        async def log(seqs: range) -> None:
+            for seq in seqs:
+                made.log("a", seq)
+                await trio.testing.wait_all_tasks_blocked()
+
+        made.link._piece = 8
+        await log(range(4))
+        assert relay.types().count("ping") == 1
+        await relay.say('{"type":"pong","t":1}')
+        await trio.testing.wait_all_tasks_blocked()
+        assert made.proven == {"a": (1, 0)}
+        assert relay.types().count("ping") == 2
+        made.link._piece = 8
+        await log(range(4, 12))  # a piece of them is asked for, whatever is due
+        assert relay.types().count("ping") == 3
+        await relay.say('{"type":"pong","t":3}')
+        await trio.testing.wait_all_tasks_blocked()
+        assert made.proven == {"a": (1, 11)}
+        assert made.link.outbox.is_settled

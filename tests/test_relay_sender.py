@@ -16,7 +16,7 @@ from attrs import define, field
 from fake_relay import TOKEN, FakeRelay
 from kimiaepd.backoff import Backoff
 from kimiaepd.mapping.event import Capture
-from kimiaepd.mapping.json_value import JSON
+from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.relay import frames
 from kimiaepd.relay import sender as sender_room
 from kimiaepd.relay.address import address_of
@@ -27,6 +27,7 @@ from kimiaepd.relay.sender import RelaySender
 from kimiaepd.settings import RelaySettings, RelayUrl
 from kimiaepd.storage.journal import Journal, LogPolicy, Position
 from kimiaepd.storage.log_reader import position_of
+from kimiaepd.supervisor import Supervisor
 
 
 def line(session: str, epoch: int, seq: int, filler: int = 0) -> bytes:
@@ -68,7 +69,12 @@ class Post:
 
 @asynccontextmanager
 async def post(
-    folder: Path, relay: FakeRelay, *, window: Window | None = None, rotate_bytes: int = 4096
+    folder: Path,
+    relay: FakeRelay,
+    *,
+    window: Window | None = None,
+    rotate_bytes: int = 4096,
+    supervisor: Supervisor | None = None,
 ) -> AsyncIterator[Post]:
     """The sender runs from here to the end of the block, and is then cut off."""
     address = address_of(RelaySettings(RelayUrl(relay.url)))
@@ -88,7 +94,10 @@ async def post(
     )
     try:
         async with trio.open_nursery() as nursery:
-            await nursery.start(sender.run)
+            if supervisor:
+                await nursery.start(supervisor.run, sender.run)
+            else:
+                await nursery.start(sender.run)
             yield Post(folder, relay, journal, positions, sender)
             nursery.cancel_scope.cancel()
     finally:
@@ -293,3 +302,18 @@ async def test_a_session_whose_last_event_was_too_large_is_not_claimed_by_it(
         p.sender.claims = lambda: ["a"]
         p.log("b")
         await relay.until(lambda: relay.ids() == ["b-1-0"])
+
+
+async def test_a_defect_of_ours_is_not_shown_as_a_link(tmp_path: Path, relay: FakeRelay) -> None:
+    def broken(_: JSONObject) -> None:
+        raise KeyError("x")
+
+    relay.switches.say = ('{"type":"x.acme.note"}',)
+    relay.switches.refuse = 503
+    async with post(tmp_path, relay, supervisor=Supervisor("relay", Backoff(lambda *_: 1e6))) as p:
+        p.sender.command = broken
+        await relay.until(lambda: p.sender.status()["link"] == "down")
+        relay.switches.refuse = None
+        words = "a defect of ours, which the daemon's own log has"
+        await relay.until(lambda: p.sender.status()["last_error"] == words)
+        assert p.sender.status()["link"] == "down"

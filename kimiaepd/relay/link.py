@@ -3,9 +3,10 @@
 Rules (AEP-0003 sections 3.5 and 4, operations I46 and I47):
 - One task reads, one writes, one watches the clock. The reader waits for nobody: what it has to
   answer it leaves to the writer, which answers before it sends more events.
-- A barrier follows every piece that was sent. The order of the writer's frames is the order in
-  which the relay handles them, so the answer proves what was sent before. Pieces begin small and
-  grow with each answer: a connection that always breaks early still gets further each time.
+- A barrier follows every piece that was sent, and whatever was sent while no answer was due. The
+  order of the writer's frames is the order in which the relay handles them, so the answer proves
+  what was sent before. Pieces begin small and grow with each answer: a connection that always
+  breaks early still gets further each time.
 - A relay that was silent for `SILENT_SECONDS`, or that owes an answer for so long, is dead.
 - Sessions that go on are claimed again before anything new: by their last proven event, sent again
   as it was, so that a command finds its way here.
@@ -41,6 +42,8 @@ HELLO_SECONDS = 5.0
 PING_SECONDS = 30.0
 SILENT_SECONDS = 90.0
 GOODBYE_SECONDS = 1.0
+SETTLE_SECONDS = 1.0
+"""After a stop, for what is there; then goodbye is said, while there is time for it."""
 
 ALWAYS_FIT = 64 << 10
 """Bytes of an event that is never held to be too large for a relay."""
@@ -101,13 +104,16 @@ class Link:
     _owed: deque[str] = field(factory=deque, init=False)
     _barriers: deque[tuple[int, float]] = field(factory=deque, init=False)
     _piece: int = field(default=_FIRST_PIECE, init=False)
+    _unasked: int = field(default=0, init=False)
+    """Events that no barrier was sent after."""
     _heard_at: float = field(factory=trio.current_time, init=False)
     _ping_due: bool = field(default=False, init=False)
+    _is_late: bool = field(default=False, init=False)
     _woken: trio.Event = field(factory=trio.Event, init=False)
     _backlogs: OrderedDict[str, Backlog] = field(factory=OrderedDict, init=False)
 
     async def talk(self, connection: Connection) -> None:
-        """Talk until the daemon stops and everything was delivered.
+        """Talk until the daemon stops and everything was delivered, or there is no time for more.
 
         Raises:
             LinkError: the connection was lost, or the relay does not speak as it must.
@@ -119,6 +125,7 @@ class Link:
             async with trio.open_nursery() as talk_nursery:
                 talk_nursery.start_soon(self._read, connection)
                 talk_nursery.start_soon(self._watch)
+                talk_nursery.start_soon(self._come_to_an_end)
                 await self._write(connection)
                 talk_nursery.cancel_scope.cancel()
         finally:
@@ -171,8 +178,9 @@ class Link:
             case Refusal(_, str(cause)) if item := self.outbox.refused(cause):
                 self.orders.refused(item, frame)
             case Refusal(code, _, detail):
+                if self.complaint is None:  # the first of a connection; a flood is not written
+                    log.warning("the relay complains", code=code, detail=detail)
                 self.complaint = f"{code} {detail}".rstrip()
-                log.warning("the relay complains", code=code, detail=detail)
             case Incoming(event):
                 self.orders.command(event)
             case _:
@@ -200,16 +208,16 @@ class Link:
         await self._claim(connection)
         while True:
             woken = self._woken
-            if await self._send_what_is_there(connection):
+            if not self._is_late and await self._send_what_is_there(connection):
                 continue
-            if self.stopping.is_set() and self.outbox.is_settled:
+            if self._is_late or (self.stopping.is_set() and self.outbox.is_settled):
                 await self._say_goodbye(connection)
                 return
             await woken.wait()
             self._woken = trio.Event()
 
     async def _send_what_is_there(self, connection: Connection) -> bool:
-        """One piece from memory and one from disk, and a barrier; false where there was nothing."""
+        """One piece from memory and one from disk, and a barrier; false where nothing waits."""
         sent = await self._send_owed(connection)
         events = 0
         while events < self._piece and (item := self.outbox.take()):
@@ -218,7 +226,9 @@ class Link:
         if turn := self.outbox.next_behind():
             events += await self._send_from_disk(connection, turn)
             sent = True
-        if events or self._ping_due:
+        self._unasked += events
+        is_next = self._unasked and not self._barriers
+        if is_next or self._unasked >= self._piece or self._ping_due:
             await self._send_barrier(connection)
         return sent or bool(events)
 
@@ -238,6 +248,7 @@ class Link:
 
     async def _send_barrier(self, connection: Connection) -> None:
         self._ping_due = False
+        self._unasked = 0
         t = self.outbox.barrier()
         self._barriers.append((t, trio.current_time()))
         await connection.send(frames.ping(t))
@@ -282,6 +293,12 @@ class Link:
             for line in self.orders.last():
                 await connection.send(line.decode("utf-8"))
             await connection.send(frames.closing("shutdown"))
+
+    async def _come_to_an_end(self) -> None:
+        await self.stopping.wait()
+        await trio.sleep(SETTLE_SECONDS)
+        self._is_late = True
+        self.wake()
 
     # --- the clock -------------------------------------------------------------------------------
 

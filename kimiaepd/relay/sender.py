@@ -168,6 +168,9 @@ class RelaySender:
             except UserError as error:
                 self._down("down", str(error))
                 wait = self.backoff.next()
+            except Exception:
+                self._down("down", "a defect of ours, which the daemon's own log has")
+                raise
             else:
                 return  # told to stop, and everything was delivered
             if self.stopping.is_set():
