@@ -112,6 +112,8 @@ class SessionBook:
     epoch: int
     idle_seconds: float
     _sessions: dict[str, Session] = field(factory=dict)
+    _dozing: dict[str, int] = field(factory=dict)
+    """Sessions that nothing was open in at the start, and that may go on: when they were heard."""
     _duplicates_before: int = 0
 
     def __iter__(self) -> Iterator[Session]:
@@ -128,6 +130,7 @@ class SessionBook:
             now: monotonic seconds.
             is_heard: it counts as seen now; not so where nobody but us speaks of it.
         """
+        self._dozing.pop(session_id, None)
         session = self._sessions.pop(session_id, None) or self._bring_back(session_id, now)
         self._sessions[session_id] = session  # last in, so the first is the one seen longest ago
         if is_heard:
@@ -148,6 +151,8 @@ class SessionBook:
             waits = "waits" in _state_of(record)
             if waits or (record.get("open") and quiet <= self.idle_seconds):
                 self.get(session_id, now).seen_at = now - quiet
+            elif not record.get("over") and quiet <= self.idle_seconds:
+                self._dozing[session_id] = _seen_s(record)
 
     def is_known(self, session_id: str) -> bool:
         """Whether a hook of this session ever came, as far as anybody here remembers."""
@@ -158,8 +163,13 @@ class SessionBook:
         )
 
     def going_on(self) -> list[str]:
-        """The sessions in memory that have not ended."""
-        return [session.id for session in self if not session.is_over]
+        """The sessions that have not ended and were not quiet for long, at most `MOST`.
+
+        After a start that is also one between two runs, which nothing brings back to memory yet.
+        """
+        now_s = self.emitter.clock_ns() / 1e9
+        dozing = [one for one, seen in self._dozing.items() if now_s - seen <= self.idle_seconds]
+        return [*dozing, *(session.id for session in self if not session.is_over)][-MOST:]
 
     def last_heard_ns(self) -> int | None:
         """When the last hook of all came, by what the ledger kept; None before the first."""

@@ -92,3 +92,20 @@ async def test_an_answer_is_never_shed(tmp_path: Path) -> None:
         await made.room.hook("SessionStart", {"source": "startup"})
         made.delivery.commands.take(dict(COMMAND))
         assert made.room.types()[-1] == "control.rejected"
+
+
+async def test_a_session_between_two_runs_goes_on_after_a_restart(tmp_path: Path) -> None:
+    with opened(tmp_path) as room:
+        for session in ("between", "over", "running"):
+            await room.hook("SessionStart", {"source": "startup"}, session=session)
+        await room.hook("SessionEnd", {"reason": "exit"}, session="over")
+        await room.hook("UserPromptSubmit", {"prompt": []}, session="running")
+        assert sorted(room.book.going_on()) == ["between", "running"]
+    with opened(tmp_path, epoch=2) as room:
+        assert sorted(room.book.going_on()) == ["between", "running"]
+        assert [session.id for session in room.book] == ["running"]
+        later = room.book.emitter.clock_ns() + 90_000 * 10**9
+        room.book.emitter.clock_ns = lambda: later
+        assert room.book.going_on() == ["running"]
+        await room.hook("SessionEnd", {"reason": "exit"}, session="between")
+        assert room.book.going_on() == ["running"]
