@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from kimiaepd import settings
 from kimiaepd.doctor import config, home
 from kimiaepd.doctor.check import Level, Patient
 from kimiaepd.setup.events import SINCE, Version
@@ -112,6 +113,17 @@ def test_the_retired_home_in_the_place_of_the_real_one_is_a_warning(tmp_path: Pa
     install_in(whom.settings, None)
     (line,) = see(whom)
     assert "belongs to another program, the retired kimi-cli" in line
+
+
+def test_the_retired_home_that_no_kimi_reads_is_a_finding_and_nothing_is_to_be_registered_there(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / ".kimi").mkdir()
+    made = patient({"HOME": str(tmp_path)})
+    whom = evolve(made, settings=settings.load(made.environ, kimi_home=tmp_path / ".kimi"))
+    (line,) = see(whom)
+    assert line.startswith(f"finding kimi home: {tmp_path}/.kimi")
+    assert line.endswith("use Kimi Code's own home: ~/.kimi-code")
 
 
 # --- releases ----------------------------------------------------------------------------------

@@ -114,6 +114,22 @@ def test_home_names_another_kimi(person: Person, tmp_path: Path) -> None:
     assert not person.config.exists()
 
 
+def test_nothing_is_registered_in_the_home_of_the_retired_program(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retired = person.home / ".kimi"
+    retired.mkdir()
+    (retired / "config.toml").write_text("a = 1\n")
+    for words in (("--home", str(retired)), ("--home", f"{retired}/", "--dry-run")):
+        with pytest.raises(UsageError, match=r"/\.kimi belongs to another program.*; use"):
+            person.types("install", *words)
+    assert [file.name for file in retired.iterdir()] == ["config.toml"]
+    assert (retired / "config.toml").read_text() == "a = 1\n"
+    assert not person.shim.exists()
+    monkeypatch.setenv("KIMI_CODE_HOME", str(retired))
+    assert person.types("install").exit_code == 0
+
+
 @pytest.mark.parametrize("command", ["install", "uninstall", "show"])
 def test_an_empty_home_is_not_the_current_directory(
     person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str

@@ -77,6 +77,15 @@ def test_a_signal_while_kimi_is_asked_leaves_no_kimi(
     assert not live.where.socket.exists()
 
 
+def test_up_registers_nothing_in_the_home_of_the_retired_program(live: Live) -> None:
+    retired = live.home / ".kimi"
+    retired.mkdir()
+    done = live.run("up", "--home", str(retired), "--kimi-version", "2.1.0")
+    assert done.returncode == 64
+    assert done.stderr.startswith(f"kimiaepd: {retired} belongs to another program")
+    assert not list(retired.iterdir())
+
+
 def test_a_doctor_that_is_interrupted_says_so_in_one_line_and_leaves_no_kimi(live: Live) -> None:
     alive = live.home / "alive"
     os.mkfifo(alive)

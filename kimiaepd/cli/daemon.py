@@ -48,6 +48,7 @@ def up(home: Path | None, kimi: Path | None, kimi_version: str | None, verbose: 
 
 
 def _register(settings: Settings, *, kimi: Path | None, kimi_version: str | None) -> None:
+    setup.refuse_retired(settings.paths)
     installed = setup.which_kimi(settings.paths, kimi, kimi_version)
     report = install_in(settings, installed.version)
     click.echo(setup.install_summary(report, installed))

@@ -24,7 +24,7 @@ from typing import NoReturn
 import click
 
 from kimiaepd import settings
-from kimiaepd.errors import EXIT_NO
+from kimiaepd.errors import EXIT_NO, UsageError
 from kimiaepd.mapping.json_value import JSON
 from kimiaepd.paths import Paths, resolve
 from kimiaepd.setup.config_edit import Action
@@ -34,6 +34,7 @@ from kimiaepd.setup.install import uninstall as take_away
 from kimiaepd.setup.kimi_version import NONE_FOUND, Installed, at, find, said
 from kimiaepd.setup.listing import listing, row, sockets
 from kimiaepd.setup.report import Report
+from kimiaepd.setup.retired import BELONGS, is_anothers
 from kimiaepd.setup.standing import INSTALL, standing
 from kimiaepd.setup.vendor_schema import fault
 
@@ -102,6 +103,7 @@ def install(
 ) -> None:
     """Add the hooks, or bring them up to date; a second run changes nothing."""
     loaded = settings.load(os.environ, kimi_home=home)
+    refuse_retired(loaded.paths)
     installed = which_kimi(loaded.paths, kimi, kimi_version)
     report = install_in(loaded, installed.version, dry_run=dry_run)
     if as_json:
@@ -188,6 +190,16 @@ def _usual_configs() -> list[Path]:
     configured = settings.load(os.environ).paths.kimi_home
     own = resolve({"HOME": os.environ.get("HOME", "")}).kimi_home
     return [home / CONFIG_NAME for home in dict.fromkeys((configured, own))]
+
+
+def refuse_retired(paths: Paths) -> None:
+    """Register nothing in the home of another program.
+
+    Raises:
+        UsageError: it is the retired kimi-cli's.
+    """
+    if is_anothers(paths.kimi_home, os.environ):
+        raise UsageError(f"{paths.kimi_home} {BELONGS}; use Kimi Code's own home: ~/.kimi-code")
 
 
 def which_kimi(paths: Paths, kimi: Path | None, version: str | None) -> Installed:

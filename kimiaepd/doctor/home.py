@@ -13,19 +13,20 @@ from pathlib import Path
 from kimiaepd.doctor.check import Check, Level, Patient, finding, ok, warning
 from kimiaepd.errors import ConfigError
 from kimiaepd.setup.install import CONFIG_NAME, inspect
+from kimiaepd.setup.retired import BELONGS, is_anothers, retired_home
 from kimiaepd.setup.standing import same_file
 
 NAME = "kimi home"
 
 _ANOTHER = "name the right one with --home, or in KIMI_CODE_HOME"
-_RETIRED = "belongs to another program, the retired kimi-cli"
+_OWN = "use Kimi Code's own home: ~/.kimi-code"
 
 
 def examine(patient: Patient) -> tuple[Check, ...]:
     """Look at Kimi's home; a finding where there is none to look into."""
     home = patient.settings.paths.kimi_home
     which = _which(patient)
-    retired = Path(patient.environ.get("HOME") or "/", ".kimi")
+    retired = retired_home(patient.environ)
     try:
         is_directory = stat.S_ISDIR(home.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -40,7 +41,7 @@ def examine(patient: Patient) -> tuple[Check, ...]:
             ),
         )
     if same_file(str(retired), str(home)):
-        return (_retired_itself(which),)
+        return (_retired_itself(patient, which),)
     config = retired / CONFIG_NAME
     too = (_retired_too(home, config),) if _has_ours(config) else ()
     return (ok(NAME, which), *too)
@@ -62,23 +63,21 @@ def _which(patient: Patient) -> str:
 
 def _missing(patient: Patient, which: str, retired: Path) -> Check:
     home = patient.settings.paths.kimi_home
-    other = f"; {retired} is there, but {_RETIRED}" if retired.is_dir() else ""
+    other = f"; {retired} is there, but {BELONGS}" if retired.is_dir() else ""
     remedy = f"run: {patient.setup_command}" if home.parent.is_dir() else _ANOTHER
     return finding(NAME, f"{which} does not exist{other}", remedy)
 
 
-def _retired_itself(which: str) -> Check:
-    return warning(
-        NAME,
-        f"{which} {_RETIRED}; Kimi Code reads it only where its own KIMI_CODE_HOME says so",
-        "use Kimi Code's own home: ~/.kimi-code",
-    )
+def _retired_itself(patient: Patient, which: str) -> Check:
+    said = f"{which} {BELONGS}; Kimi Code reads it only where its own KIMI_CODE_HOME says so"
+    judge = finding if is_anothers(patient.settings.paths.kimi_home, patient.environ) else warning
+    return judge(NAME, said, _OWN)
 
 
 def _retired_too(home: Path, config: Path) -> Check:
     return warning(
         NAME,
-        f"{config} has hooks of ours too, but {_RETIRED}: Kimi Code reads {home}",
+        f"{config} has hooks of ours too, but {BELONGS}: Kimi Code reads {home}",
         f"run: kimiaepd setup uninstall --home {shlex.quote(str(config.parent))}",
     )
 
