@@ -126,6 +126,13 @@ def test_the_home_of_kimi_is_kept_to(desk: Desk, tmp_path: Path) -> None:
     assert f"run: kimiaepd setup install --home '{tmp_path}/a b'" in said.stderr
 
 
+def test_a_home_without_a_name_is_not_the_current_directory(desk: Desk) -> None:
+    result = desk.types("install", "--home", "")
+    assert result.exit_code != 0
+    assert "the directory has no name" in result.stderr
+    assert desk.files() == []
+
+
 def test_the_token_stays_out_and_that_is_said(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AEP_TOKEN", "t0k3n")
     monkeypatch.setenv("MY_KEY", "s3cret")

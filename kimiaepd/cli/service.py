@@ -13,7 +13,7 @@ import trio
 from attrs import asdict
 
 from kimiaepd import settings as settings_room
-from kimiaepd.cli.setup import remedy
+from kimiaepd.cli.setup import home_option, remedy
 from kimiaepd.paths import resolve
 from kimiaepd.service import steps
 from kimiaepd.service.launchd import Launchd
@@ -23,12 +23,6 @@ from kimiaepd.service.wanted import Service, wanted
 from kimiaepd.settings import Settings
 from kimiaepd.setup.install import unreachable
 
-_HOME = click.option(
-    "--home",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Kimi's home.  [default: $KIMI_CODE_HOME or ~/.kimi-code]",
-)
-
 
 @click.group()
 def service() -> None:
@@ -36,7 +30,7 @@ def service() -> None:
 
 
 @service.command()
-@_HOME
+@home_option
 @click.option("--dry-run", is_flag=True, help="Print the change as a diff; write nothing.")
 def install(home: Path | None, dry_run: bool) -> None:
     """Install the service and start it, or bring it up to date; a second run changes nothing.
@@ -65,7 +59,7 @@ def uninstall() -> None:
 
 
 @service.command()
-@_HOME
+@home_option
 @click.option("--json", "as_json", is_flag=True, help="Everything as one JSON object.")
 def status(home: Path | None, as_json: bool) -> None:
     """Show whether the service is installed, runs and answers.
