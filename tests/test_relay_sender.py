@@ -233,7 +233,7 @@ async def test_a_refused_token_is_said_and_tried_again_slowly(
     assert set(waits) == {300.0}
 
 
-@pytest.mark.parametrize("fails", ["last_event", "Backlog.open", "LogReader.sessions"])
+@pytest.mark.parametrize("fails", ["last_event", "_behind", "LogReader.sessions"])
 async def test_a_log_that_cannot_be_looked_through_at_once_loses_nothing(
     tmp_path: Path, relay: FakeRelay, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
