@@ -30,7 +30,7 @@ from kimiaepd.lifecycle.state import State
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.storage.journal import Journal, JournalError, Position
 from kimiaepd.storage.ledger import Ledger, LedgerError
-from kimiaepd.storage.log_reader import as_object, position_of
+from kimiaepd.storage.log_reader import as_object, position_from, position_of
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -225,7 +225,7 @@ class SessionBook:
 
     def _bring_back(self, session_id: str, now: float) -> Session:
         record = self.ledger.get(session_id) or {}
-        known = _position(record.get("at"))
+        known = position_from(record.get("at"))
         logged = self.journal.last_position(session_id)
         state = from_record(_state_of(record))
         if logged:
@@ -291,11 +291,3 @@ def _seen_s(record: JSONObject) -> int:
 
 def _number(value: JSON) -> int:
     return value if isinstance(value, int) else 0
-
-
-def _position(value: JSON) -> Position | None:
-    match value:
-        case [int(epoch), int(seq)]:
-            return epoch, seq
-        case _:
-            return None

@@ -1,4 +1,4 @@
-"""Which processes are alive, and which one holds a lock: looked up, and never touched.
+"""Which process holds a lock: looked up, and never touched.
 
 The lock itself is not tried: whoever holds it for a moment, shared or not, makes a daemon fail that
 starts in that moment. Linux lists every lock and its holder in /proc/locks. Elsewhere the pid that
@@ -8,30 +8,16 @@ wrong only after a kill, and only where another process has got the same number 
 
 from __future__ import annotations
 
-import os
 import stat
 from pathlib import Path
 
-from kimiaepd.storage.file_safety import read_pid
+from kimiaepd.storage.file_safety import lives, read_pid
 
 LOCKS = Path("/proc/locks")
 """Linux's list: one line a lock, `1: FLOCK ADVISORY WRITE 4242 fe:00:2326628 0 EOF`."""
 
 _KIND, _PID, _INODE = 1, 4, 5
 _KINDS = ("FLOCK", "POSIX")  # a file system of another machine turns the first into the second
-
-
-def lives(pid: int) -> bool:
-    """Whether a process has this pid, whoever owns it."""
-    if pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (ProcessLookupError, OverflowError):
-        return False
-    return True
 
 
 def lock_holder(path: Path, *, locks: Path = LOCKS) -> int | None:

@@ -26,10 +26,10 @@ from attrs import frozen
 
 from kimiaepd.doctor.check import Check, Patient, ok, warning
 from kimiaepd.doctor.one_get import UnreachableError, get
-from kimiaepd.doctor.processes import lives
 from kimiaepd.log_lines import tame
 from kimiaepd.mapping.json_value import JSONObject, MalformedJSONError, parse
 from kimiaepd.setup.install import CONFIG_NAME
+from kimiaepd.storage.file_safety import lives
 
 WEB = "kimi web"
 

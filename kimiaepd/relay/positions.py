@@ -16,9 +16,9 @@ from pathlib import Path
 import structlog
 from attrs import define
 
-from kimiaepd.mapping.json_value import JSON
 from kimiaepd.storage.journal import Position
 from kimiaepd.storage.ledger import Ledger, LedgerError
+from kimiaepd.storage.log_reader import position_from
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -46,7 +46,7 @@ class Positions:
     def get(self, session: str) -> Position | None:
         """The last event of a session that the relay is known to have; None where none is."""
         record = self.ledger.get(session)
-        return _position(record.get("at")) if record else None
+        return position_from(record.get("at")) if record else None
 
     def put(self, session: str, at: Position) -> None:
         """Keep what was proven."""
@@ -62,11 +62,3 @@ class Positions:
     def close(self) -> None:
         """Close the file."""
         self.ledger.close()
-
-
-def _position(value: JSON) -> Position | None:
-    match value:
-        case [int(epoch), int(seq)]:
-            return epoch, seq
-        case _:
-            return None

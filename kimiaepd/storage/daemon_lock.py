@@ -18,7 +18,7 @@ from typing import Self
 from attrs import define
 
 from kimiaepd.errors import BusyError, ConfigError
-from kimiaepd.storage.file_safety import lock_file, read_pid
+from kimiaepd.storage.file_safety import lives, lock_file, read_pid
 from kimiaepd.storage.private_directory import create_private
 
 
@@ -80,17 +80,7 @@ def _owner(path: Path) -> int | None:
     """
     for _ in range(20):
         pid = read_pid(path)
-        if pid and _lives(pid):
+        if pid and lives(pid):
             return pid
         time.sleep(0.01)
     return None
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (ProcessLookupError, OverflowError):
-        return False
-    return True

@@ -76,6 +76,19 @@ def read_pid(path: Path) -> int | None:
         return None
 
 
+def lives(pid: int) -> bool:
+    """Whether a process has this pid, whoever owns it."""
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
+
+
 def sync_data(descriptor: int) -> None:
     """Put a file's bytes on the disk itself.
 

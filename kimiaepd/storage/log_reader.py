@@ -20,7 +20,7 @@ from typing import TypeAlias
 import structlog
 from attrs import define
 
-from kimiaepd.mapping.json_value import JSONObject, MalformedJSONError, parse
+from kimiaepd.mapping.json_value import JSON, JSONObject, MalformedJSONError, parse
 from kimiaepd.storage.log_files import closed_stamps, lines, lines_backward, open_to_read, stems_in
 from kimiaepd.storage.log_names import active_name, closed_name, session_of_stem, stem_of
 
@@ -51,6 +51,15 @@ def as_object(line: bytes) -> JSONObject | None:
     except MalformedJSONError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def position_from(value: JSON) -> Position | None:
+    """A position as a record keeps it, `[epoch, seq]`; None for anything else."""
+    match value:
+        case [int(epoch), int(seq)]:
+            return epoch, seq
+        case _:
+            return None
 
 
 def position_of(event: JSONObject) -> Position | None:
