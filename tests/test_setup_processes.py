@@ -45,6 +45,14 @@ def test_up_registers_for_the_kimi_it_asked_and_names_others(live: Live) -> None
     assert others.startswith(f"not asked: {other}; if you start one of those")
 
 
+def opened(fifo: Path) -> BufferedReader:
+    """The reading end, once somebody has written to it; never waits for one that does not come."""
+    reader = os.fdopen(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), "rb")
+    assert select.select([reader], [], [], 20)[0]
+    os.set_blocking(reader.fileno(), True)
+    return reader
+
+
 def assert_all_gone(reader: BufferedReader) -> None:
     """A pipe ends when the last that could write to it has gone, and not a minute later."""
     assert select.select([reader], [], [], 20)[0]
@@ -63,7 +71,7 @@ def test_a_signal_while_kimi_is_asked_leaves_no_kimi(
         [sys.executable, "-m", "kimiaepd", *command],
         env=live.environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
-    with asker, alive.open("rb") as reader:
+    with asker, opened(alive) as reader:
         assert int(reader.readline()) > 0
         asker.send_signal(number)
         _, complaint = asker.communicate(timeout=20)
@@ -94,7 +102,7 @@ def test_a_doctor_that_is_interrupted_says_so_in_one_line_and_leaves_no_kimi(liv
         [sys.executable, "-m", "kimiaepd", "doctor"],
         env=live.environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
-    with asker, alive.open("rb") as reader:
+    with asker, opened(alive) as reader:
         assert int(reader.readline()) > 0
         asker.send_signal(signal.SIGINT)
         _, complaint = asker.communicate(timeout=20)
