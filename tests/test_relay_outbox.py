@@ -49,11 +49,12 @@ class Delivery(RuleBasedStateMachine):
     def sent_by_session(self) -> dict[str, Position]:
         return {one.session: one.at for one in self.sent_now}
 
-    @rule(session=st.sampled_from(SESSIONS), size=st.integers(0, 120))
-    def an_event_is_logged(self, session: str, size: int) -> None:
-        one = item(session, (1, len(self.log[session])), size)
-        self.log[session].append(one)
-        self.outbox.offer(one, self.proven[session])
+    @rule(session=st.sampled_from(SESSIONS), sizes=st.lists(st.integers(0, 120), max_size=6))
+    def events_are_logged(self, session: str, sizes: list[int]) -> None:
+        for size in sizes:
+            one = item(session, (1, len(self.log[session])), size)
+            self.log[session].append(one)
+            self.outbox.offer(one, self.proven[session])
 
     @rule()
     def one_is_sent_from_memory(self) -> None:
@@ -158,6 +159,9 @@ class Delivery(RuleBasedStateMachine):
     def memory_is_bounded(self) -> None:
         assert len(self.outbox._waiting) <= SMALL.events
         assert self.outbox._waiting_bytes <= SMALL.bytes + 150
+        # A piece from disk, of five here at most, may begin where there is room for one.
+        assert len(self.outbox._under_way) < SMALL.events + 5
+        assert self.outbox._under_way_bytes <= SMALL.bytes + 5 * 150
 
 
 TestDelivery = Delivery.TestCase
@@ -240,3 +244,62 @@ def test_a_session_whose_log_is_removed_is_let_go_with_what_it_had() -> None:
     assert [one.session for one in taken] == ["b", "b", "b"]
     assert outbox.prove(outbox.barrier()) == {"b": (1, 2)}
     assert outbox.is_settled
+
+
+def test_no_more_is_sent_than_may_be_under_way() -> None:
+    for window in (Window(events=3, bytes=1 << 20), Window(events=99, bytes=60)):
+        outbox = Outbox(window)
+        outbox.adopt("b", (1, 0), None, Extent(1, 10))
+        for seq in range(6):
+            outbox.offer(item("a", (1, seq)), None)
+        assert [outbox.take() is None for _ in range(4)] == [False, False, False, True]
+        assert outbox.next_behind() is None
+        outbox.prove(outbox.barrier())
+        assert outbox.next_behind() == Turn("b", None, (1, 0))
+
+
+def test_what_waits_in_memory_goes_before_what_comes_after_it_on_disk() -> None:
+    outbox = Outbox(Window(events=2, bytes=1 << 20))
+    for seq in range(3):
+        outbox.offer(item("a", (1, seq)), None)
+    assert outbox.next_behind() is None
+    assert [outbox.take(), outbox.take()] == [item("a", (1, 0)), item("a", (1, 1))]
+    outbox.prove(outbox.barrier())
+    assert outbox.next_behind() == Turn("a", (1, 1), (1, 2))
+
+
+def test_a_piece_that_was_read_for_another_connection_is_not_sent() -> None:
+    outbox = Outbox()
+    outbox.adopt("a", (1, 1), None, Extent(2, 20))
+    turn = outbox.next_behind()
+    assert turn
+    outbox.lost({"a": (1, 0)})
+    assert outbox.read_back(turn, [item("a", (1, 0)), item("a", (1, 1))]) == []
+    assert outbox.next_behind() == Turn("a", (1, 0), (1, 1))
+
+
+def test_sessions_that_are_behind_take_turns() -> None:
+    outbox = Outbox()
+    for session in SESSIONS:
+        outbox.adopt(session, (1, 9), None, Extent(10, 100))
+    turns = [outbox.next_behind() for _ in range(6)]
+    assert [turn.session for turn in turns if turn] == [*SESSIONS, *SESSIONS]
+
+
+def test_a_removed_session_leaves_its_room_to_others() -> None:
+    outbox = Outbox(Window(events=99, bytes=100))
+    outbox.offer(item("a", (1, 0), 200), None)
+    outbox.forget("a")
+    outbox.offer(item("b", (1, 0)), None)
+    assert outbox.take() == item("b", (1, 0))
+
+
+def test_a_session_that_came_back_while_it_was_put_off_is_not_read_from_disk() -> None:
+    outbox = Outbox()
+    outbox.adopt("a", (1, 1), None, Extent(2, 20))
+    outbox.put_off("a")
+    outbox.forget("a")
+    outbox.offer(item("a", (2, 0)), None)
+    outbox.resume()
+    assert outbox.take() == item("a", (2, 0))
+    assert outbox.next_behind() is None
