@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import trio
 from attrs import define, field
 from trio.testing import MockClock, memory_stream_pair
@@ -320,6 +321,15 @@ async def test_a_flood_of_pings_takes_no_memory(tmp_path: Path) -> None:
         for number in range(1_000):
             made.link._handle(frames.Ping(number))
         assert len(made.link._owed) == 64
+
+
+async def test_a_flood_of_complaints_is_one_line_of_our_log(tmp_path: Path) -> None:
+    async with room(tmp_path) as made:
+        with structlog.testing.capture_logs() as lines:
+            for number in range(100):
+                made.link._handle(frames.Refusal("busy", None, str(number)))
+        assert [line["detail"] for line in lines] == ["0"]
+        assert made.link.complaint == "busy 99"
 
 
 async def test_a_relay_that_says_it_closes_is_left(tmp_path: Path) -> None:
