@@ -44,6 +44,12 @@ class Room:
             answer = await trio.to_thread.run_sync(partial(self.live.ask, call, timeout=2.0))
             assert answer == b"0\n"
 
+    async def shim(self) -> None:
+        """One hook as the vendor runs it: it must say nothing, and succeed."""
+        hook = b'{"hook_event_name":"SessionStart","session_id":"shim","source":"startup"}'
+        done = await trio.to_thread.run_sync(self.live.shim, hook)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
     async def status(self) -> JSONObject:
         answer = await request(self.live.where.socket, "status", timeout=2.0)
         relay = answer["relay"]
@@ -173,6 +179,7 @@ async def test_a_bad_relay_costs_no_hook_anything_and_is_named(name: str) -> Non
         r.relay.switches = trouble.switches
         await r.start()
         await r.hooks(size=trouble.size)
+        await r.shim()
         await r.until(lambda status: is_named(status, trouble))
         said = await trio.to_thread.run_sync(r.live.run, "status")
         assert (said.returncode, said.stderr) == (0, "")
