@@ -23,10 +23,10 @@ from kimiaepd import settings
 from kimiaepd.doctor import daemon
 from kimiaepd.doctor.check import Level
 from kimiaepd.doctor.complaints import complaints
-from kimiaepd.doctor.processes import lock_holder
 from kimiaepd.hook_socket.wire import encode_reply
 from kimiaepd.mapping.json_value import JSON
 from kimiaepd.storage.file_safety import lives
+from kimiaepd.storage.lock_holder import lock_holder
 from live import Live, scratch
 from patients import bad, lines, patient
 

@@ -241,6 +241,39 @@ def test_another_config_keeps_the_shim_only_while_it_names_this_one(place: Place
     assert place.shim.exists()
 
 
+def test_a_home_that_install_was_sent_to_keeps_the_shim_too(place: Place) -> None:
+    """Such a home is in no variable and no setting: only install knows of it."""
+    elsewhere = Place(place.root / "elsewhere")
+    elsewhere.config.parent.mkdir(parents=True)
+    place.install()
+    install(
+        elsewhere.config,
+        entries(
+            socket=str(place.socket),
+            shim=str(place.shim),
+            python=sys.executable,
+            events=("Stop",),
+        ),
+        shim=place.shim,
+        program=b"pass\n",
+    )
+    report = uninstall(place.config, shim=place.shim, dry_run=True)
+    assert report.shim_kept == f"hooks in {elsewhere.config} use it"
+    report = place.uninstall()
+    assert (report.shim_changed, report.shim_kept) == (False, f"hooks in {elsewhere.config} use it")
+    report = uninstall(elsewhere.config, shim=place.shim)
+    assert report.shim_action is Action.REMOVED
+    assert not place.shim.parent.exists(), "the list went with the program"
+
+
+@pytest.mark.parametrize("listed", [b"", b"[", b"7", b'[7, "relative", null]', b"\xff"])
+def test_a_list_of_homes_that_says_nothing_costs_nothing(place: Place, listed: bytes) -> None:
+    place.install()
+    (place.shim.parent / "homes.json").write_bytes(listed)
+    assert place.uninstall().shim_action is Action.REMOVED
+    assert not place.shim.parent.exists()
+
+
 def test_uninstalling_where_nothing_is_does_nothing(tmp_path: Path) -> None:
     report = Place(tmp_path).uninstall()
     assert (report.action, report.old, report.changed) == (Action.UNCHANGED, None, False)

@@ -94,7 +94,17 @@ def test_up_registers_nothing_in_the_home_of_the_retired_program(live: Live) -> 
     assert not list(retired.iterdir())
 
 
-def test_a_doctor_that_is_interrupted_says_so_in_one_line_and_leaves_no_kimi(live: Live) -> None:
+@pytest.mark.parametrize(
+    ("number", "status", "said"),
+    [
+        (signal.SIGINT, 130, b"kimiaepd: interrupted\n"),
+        (signal.SIGTERM, 143, b""),
+        (signal.SIGHUP, 129, b""),
+    ],
+)
+def test_a_doctor_that_is_ended_leaves_no_kimi_and_no_traceback(
+    live: Live, number: signal.Signals, status: int, said: bytes
+) -> None:
     alive = live.home / "alive"
     os.mkfifo(alive)
     kimi(live, f"exec 9> '{alive}'; echo $$ >&9; /bin/sleep 60 & wait")
@@ -104,10 +114,10 @@ def test_a_doctor_that_is_interrupted_says_so_in_one_line_and_leaves_no_kimi(liv
     )  # fmt: skip
     with asker, opened(alive) as reader:
         assert int(reader.readline()) > 0
-        asker.send_signal(signal.SIGINT)
+        asker.send_signal(number)
         _, complaint = asker.communicate(timeout=20)
         assert_all_gone(reader)
-    assert (asker.returncode, complaint) == (130, b"kimiaepd: interrupted\n")
+    assert (asker.returncode, complaint) == (status, said)
 
 
 @pytest.mark.parametrize("command", [("doctor",), ("setup", "show")])

@@ -11,7 +11,9 @@ import datetime as dt
 import json
 import os
 import shlex
+import signal
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +29,7 @@ from kimiaepd.errors import EXIT_NO, ConfigError
 from kimiaepd.paths import resolve
 from kimiaepd.settings import Settings
 from kimiaepd.setup import kimi_version as kimi_version_room
-from kimiaepd.setup.kimi_version import NONE_FOUND
+from kimiaepd.setup.kimi_version import NONE_FOUND, Installed
 
 _COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.FINDING: "red"}
 _LEVEL, _NAME = 9, 17
@@ -62,13 +64,34 @@ def doctor(
             installed=NONE_FOUND,
             setup_command=_setup_command(home, kimi, kimi_version),
         )
-        report = trio.run(examine, patient, ask, partial(dt.datetime.now, dt.UTC))
+        report = trio.run(_look, patient, ask)
     if as_json:
         click.echo(json.dumps(report.as_json(), indent=2))
     else:
         _print(report)
     if report.count(Level.FINDING):
         sys.exit(EXIT_NO)
+
+
+async def _look(patient: Patient, ask: Callable[[], Installed]) -> Report:
+    """Examine; a SIGTERM or a SIGHUP ends it as Ctrl-C does, with what it runs meanwhile."""
+    told: list[int] = []
+    report = None
+    async with trio.open_nursery() as look_nursery:
+
+        async def heed(*, task_status: trio.TaskStatus[None]) -> None:
+            with trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
+                task_status.started()
+                async for number in signals:
+                    told.append(number)
+                    look_nursery.cancel_scope.cancel()
+
+        await look_nursery.start(heed)
+        report = await examine(patient, ask, partial(dt.datetime.now, dt.UTC))
+        look_nursery.cancel_scope.cancel()
+    if report is None:
+        sys.exit(128 + told[0])
+    return report
 
 
 def _home_by(settings: Settings, home: Path | None) -> str:

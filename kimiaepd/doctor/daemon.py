@@ -23,13 +23,13 @@ from attrs import frozen
 from kimiaepd.doctor.check import Check, Patient, finding, ok
 from kimiaepd.doctor.complaints import complaints
 from kimiaepd.doctor.places import can_write, existing
-from kimiaepd.doctor.processes import lock_holder
 from kimiaepd.doctor.told import told
 from kimiaepd.errors import ConfigError
 from kimiaepd.hook_socket.client import NotAnswering, NotRunning, request
 from kimiaepd.log_lines import tame
 from kimiaepd.mapping.json_value import JSONObject
 from kimiaepd.paths import SOCKET_BYTES, Paths
+from kimiaepd.storage.lock_holder import lock_holder
 from kimiaepd.storage.private_directory import check_private
 
 ANSWER_SECONDS = 2.0

@@ -21,11 +21,11 @@ from attrs import define, field, frozen
 
 from kimiaepd.doctor.check import Check, Patient, finding, ok, warning
 from kimiaepd.doctor.places import can_write, existing
-from kimiaepd.doctor.processes import lock_holder
 from kimiaepd.doctor.told import told
 from kimiaepd.errors import ConfigError
 from kimiaepd.mapping.json_value import JSONObject
 from kimiaepd.storage.journal import LOCK_NAME
+from kimiaepd.storage.lock_holder import lock_holder
 from kimiaepd.storage.log_names import parse_name
 from kimiaepd.storage.private_directory import check_private
 

@@ -7,14 +7,13 @@ stopped here: whoever runs the other one decides.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 from pathlib import Path
 
 from kimiaepd.errors import BusyError
 from kimiaepd.hook_socket.client import NotAnswering, NotRunning, request
 from kimiaepd.mapping.json_value import JSONObject
 from kimiaepd.paths import Paths
+from kimiaepd.storage.lock_holder import lock_holder
 
 PING_SECONDS = 2.0
 
@@ -41,9 +40,11 @@ async def refuse_rival(paths: Paths, service_pid: int | None) -> None:
     try:
         said = await request(paths.socket, "ping", timeout=PING_SECONDS)
     except NotRunning:
-        if service_pid is None and _is_locked(paths.state_dir / "daemon.lock"):
+        holder = lock_holder(paths.state_dir / "daemon.lock")
+        if service_pid is None and holder is not None:
             raise BusyError(
-                f"a daemon that is not the service runs on {paths.state_dir}; {_AGAIN}"
+                f"a daemon that is not the service runs on {paths.state_dir} (pid {holder});"
+                f" {_AGAIN}"
             ) from None
     except NotAnswering as error:
         if service_pid is None:
@@ -53,20 +54,3 @@ async def refuse_rival(paths: Paths, service_pid: int | None) -> None:
             raise BusyError(
                 f"a daemon that is not the service runs already (pid {said.get('pid')}); {_AGAIN}"
             )
-
-
-def _is_locked(lock: Path) -> bool:
-    """Whether a process holds the daemon's lock. It is held here, shared, for no time at all."""
-    try:
-        descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return False

@@ -24,7 +24,7 @@ from attrs import evolve
 from kimiaepd.errors import ConfigError
 from kimiaepd.paths import Paths
 from kimiaepd.settings import Settings
-from kimiaepd.setup import config_file, installed_shim
+from kimiaepd.setup import config_file, homes, installed_shim
 from kimiaepd.setup.command import Entry, budgets, entries
 from kimiaepd.setup.config_edit import Action, Plan, plan_install, plan_uninstall
 from kimiaepd.setup.config_text import ConfigText, EditRefusedError, read
@@ -121,6 +121,7 @@ def install(
     with _home(config.parent):
         is_new = installed_shim.install(shim, program)
         report = _carry_out(config, plan, shim, now)
+        homes.remember(shim, config)
     return evolve(
         report,
         shim_action=_put(was_there=was_there) if is_new else Action.UNCHANGED,
@@ -141,7 +142,8 @@ def uninstall(
     Args:
         config: the vendor's config.toml.
         shim: the hook program, which all of a user's configs share.
-        others: the other configs that may have hooks of ours; the shim stays while one has.
+        others: configs that may have hooks of ours, besides those that install noted; the shim
+            stays while one has.
         now: the time for the backup's name, in UTC.
         dry_run: plan and report; write nothing.
 
@@ -152,9 +154,14 @@ def uninstall(
         report = _preview(config, plan_uninstall, shim)
     else:
         report = _carry_out(config, plan_uninstall, shim, now)
-    kept = _in_use(shim, [other for other in others if not same_file(str(other), str(config))])
+    everywhere = dict.fromkeys((*others, *homes.known(shim)))
+    if not dry_run:
+        homes.forget(shim, config)
+    kept = _in_use(shim, [one for one in everywhere if not same_file(str(one), str(config))])
     if kept:
         return evolve(report, shim_kept=kept)
+    if not dry_run:
+        homes.clear(shim)
     is_gone = os.path.lexists(shim) if dry_run else installed_shim.remove(shim)
     return evolve(report, shim_action=Action.REMOVED if is_gone else Action.UNCHANGED)
 
