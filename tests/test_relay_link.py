@@ -25,7 +25,7 @@ from kimiaepd.relay.address import Address
 from kimiaepd.relay.backlog import Backlog, Extent, Item
 from kimiaepd.relay.connection import LinkError, connected
 from kimiaepd.relay.link import PING_SECONDS, SETTLE_SECONDS, SILENT_SECONDS, Link, Orders
-from kimiaepd.relay.outbox import Outbox, Window
+from kimiaepd.relay.outbox import PIECE, Outbox, Window
 from kimiaepd.storage.journal import Journal, LogPolicy, Position
 
 PLACE = Address("ws://relay", "relay", 80, is_tls=False, path="")
@@ -154,6 +154,8 @@ async def test_it_begins_with_hello_then_presence_then_events_and_a_barrier(
         await trio.testing.wait_all_tasks_blocked()
         assert made.proven == {"a": (1, 1)}
         assert made.relay.types() == ["hello", "agent.presence", "x.y", "x.y", "ping"]
+        assert made.link.is_up
+    assert not made.link.is_up
 
 
 async def test_it_ends_with_what_is_there_then_offline_and_closing(tmp_path: Path) -> None:
@@ -321,6 +323,16 @@ async def test_a_flood_of_pings_takes_no_memory(tmp_path: Path) -> None:
         for number in range(1_000):
             made.link._handle(frames.Ping(number))
         assert len(made.link._owed) == 64
+
+
+async def test_pieces_grow_with_each_answer_and_not_without_end(tmp_path: Path) -> None:
+    async with room(tmp_path) as made:
+        sizes = [made.link._piece]
+        for number in range(1, 12):
+            made.link._barriers.append((number, 0.0))
+            made.link._handle(frames.Pong(number))
+            sizes.append(made.link._piece)
+        assert sizes == [min(sizes[0] << times, PIECE.events) for times in range(12)]
 
 
 async def test_a_flood_of_complaints_is_one_line_of_our_log(tmp_path: Path) -> None:
