@@ -147,13 +147,9 @@ TROUBLES = {
     "hangs-up": Trouble(Switches(hang_up=True), ("down",), "hung up"),
     "is-no-http": Trouble(Switches(answer=b"\0\xff garbage\r\n\r\n"), ("down",), "speaks no HTTP"),
     "redirects": Trouble(Switches(refuse=302), ("down",), "HTTP 302"),
-    "is-ill": Trouble(Switches(refuse=503), ("down",), "HTTP 503"),
     "refuses-the-token": Trouble(Switches(refuse=401), ("refused",), "refuses the token"),
     "accepts-then-closes": Trouble(Switches(close_after_accept=True), ("down",), "closed"),
     "says-no-hello": Trouble(Switches(no_hello=True), ("starting",), None),
-    "speaks-another-version": Trouble(
-        Switches(hello={"type": "hello", "versions": ["9"]}), ("down",), "AEP 9 only"
-    ),
     "says-too-much": Trouble(Switches(say=("x" * (2 << 20),)), ("down",), "1009"),
     "hangs-up-now-and-then": Trouble(Switches(drop_after=7), ("up", "down"), None),
     "answers-late": Trouble(Switches(before_pong=_late), ("up",), None),
