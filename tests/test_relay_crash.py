@@ -47,7 +47,7 @@ class Client(threading.Thread):
             call: JSONObject = {
                 "hook_event_name": ("PreToolUse", "PostToolUse")[number % 2],
                 "session_id": self.session, "tool_name": "Bash", "tool_input": {"n": number},
-                "tool_call_id": f"call{number // 2}", "tool_output": "x" * (number % 700),
+                "tool_call_id": f"call{number // 2}", "tool_output": "x" * (number % 1000),
             }  # fmt: skip
             try:
                 self.taken += self.live.ask(call) == b"0\n"
@@ -104,6 +104,7 @@ def until_delivered(live: Live, seconds: float = 60.0) -> None:
 def test_whatever_dies_the_relay_has_the_whole_log_in_the_end(seed: int) -> None:
     with scratch(AEP_TOKEN=TOKEN) as live, relay_program(live.home) as relay:
         live.environ["AEP_RELAY_URL"] = relay.url
+        live.configure('[log]\nrotate_mib = 1\n[capture]\ndefault = "full"\n')
         relay.start()
         live.start()
         clients = [Client(live, f"s{number}") for number in range(CLIENTS)]
@@ -123,6 +124,7 @@ def test_whatever_dies_the_relay_has_the_whole_log_in_the_end(seed: int) -> None
         assert set(first.values()) == set(logged)
         assert "Traceback" not in (live.home / "stderr").read_text()
         # Otherwise it proves nothing.
+        assert len(live.log_files()) > CLIENTS, "no log was rotated"
         assert min(daemons, relays) > ROUNDS / 4
         assert len(arrived) - len(first) > ROUNDS / 2
         assert all(client.taken > 10 * ROUNDS for client in clients)
