@@ -325,3 +325,38 @@ async def test_what_the_user_of_a_connection_raises_comes_out_as_it_is() -> None
         with pytest.raises(ExceptionGroup) as raised:
             await connected(PLACE, None, broken, open_stream=open_stream)
     assert raised.group_contains(KeyError)
+
+
+@define
+class Reset(trio.abc.Stream):
+    """A stream whose other end is gone: a RST came before the first or the second system call."""
+
+    at_send: bool
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.at_send:
+            raise trio.BrokenResourceError
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        await trio.lowlevel.checkpoint()
+        raise trio.BrokenResourceError
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("at_send", [False, True])
+async def test_a_reset_in_the_handshake_is_told_at_once(
+    at_send: bool, autojump_clock: MockClock
+) -> None:
+    async def open_stream(_: Address) -> trio.abc.Stream:
+        return Reset(at_send)
+
+    began = trio.current_time()
+    with pytest.raises(LinkError, match="hung up at the WebSocket handshake"):
+        await connected(PLACE, None, nothing, open_stream=open_stream)
+    assert trio.current_time() - began < 1

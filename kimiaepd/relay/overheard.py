@@ -10,7 +10,8 @@ It changes no byte.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import trio
 from attrs import define, field
@@ -44,7 +45,8 @@ class Overheard(trio.abc.Stream):
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         """The next bytes."""
-        data = await self._stream.receive_some(max_bytes)
+        with self._noting_the_end():
+            data = await self._stream.receive_some(max_bytes)
         self.is_over |= not data
         if self.status is None:
             self._head = (self._head + data)[:_LONGEST_STATUS_LINE]
@@ -56,7 +58,19 @@ class Overheard(trio.abc.Stream):
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send."""
-        await self._stream.send_all(data)
+        with self._noting_the_end():
+            await self._stream.send_all(data)
+
+    @contextmanager
+    def _noting_the_end(self) -> Iterator[None]:
+        """Who hangs up with our request unread does it by a reset, which the library keeps too."""
+        try:
+            yield
+        except trio.BrokenResourceError:
+            self.is_over = True
+            if self.status is None:
+                self.on_refusal()
+            raise
 
     async def wait_send_all_might_not_block(self) -> None:
         """Wait until there is room to send."""
