@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kimiaepd.relay import backlog as room
 from kimiaepd.relay.backlog import Backlog, Extent, Item, line_at, position_in
 from kimiaepd.storage.journal import Journal, LogPolicy, Position
 
@@ -56,7 +57,6 @@ def test_exactly_what_comes_after_a_position_is_read_in_order(
         size = sum(len(line(at, "x" * 40)) for at in expected)
         assert backlog.extent == Extent(len(expected), size)
         assert everything(backlog, data.draw(st.integers(1, 7))) == expected
-        backlog.close()
         journal.close()
 
 
@@ -77,7 +77,6 @@ def test_a_log_that_is_written_and_rotated_meanwhile_is_read_whole(
             found += [item.at for item in backlog.read(most, 1 << 20)]
         found += everything(backlog)
         assert found == [(1, number) for number in range(seq + 1)]
-        backlog.close()
         journal.close()
 
 
@@ -87,7 +86,6 @@ def test_a_piece_ends_at_its_bounds(tmp_path: Path) -> None:
     assert len(backlog.read(4, 1 << 20)) == 4
     assert len(backlog.read(99, 1)) == 1
     assert len(everything(backlog)) == 5
-    backlog.close()
     journal.close()
 
 
@@ -101,7 +99,6 @@ def test_a_line_that_is_just_being_written_is_read_when_it_is_whole(tmp_path: Pa
     assert backlog.read(9, 1 << 20) == []
     file.write_bytes(whole + line((1, 1)))
     assert [item.at for item in backlog.read(9, 1 << 20)] == [(1, 1)]
-    backlog.close()
     journal.close()
 
 
@@ -111,7 +108,6 @@ def test_lines_that_are_no_events_are_passed_over(tmp_path: Path) -> None:
         file.write(b"garbage \xff\n\n{}\n" + line((1, 1)))
     backlog = Backlog.open(tmp_path, "s", None)
     assert everything(backlog) == [(1, 0), (1, 1)]
-    backlog.close()
     journal.close()
 
 
@@ -120,7 +116,6 @@ def test_a_session_without_a_log_has_nothing_until_it_has_one(tmp_path: Path) ->
     assert backlog.read(9, 1 << 20) == []
     journal = write(tmp_path, [(1, seq) for seq in range(12)])
     assert everything(backlog) == [(1, seq) for seq in range(12)]
-    backlog.close()
     journal.close()
 
 
@@ -128,7 +123,6 @@ def test_what_is_sent_is_the_line_byte_for_byte_and_has_its_id(tmp_path: Path) -
     journal = write(tmp_path, [(1, 0)], filler='é " \\ \u2028')
     backlog = Backlog.open(tmp_path, "s", None)
     (item,) = backlog.read(9, 1 << 20)
-    backlog.close()
     assert item.line + b"\n" == (tmp_path / "s.jsonl").read_bytes()
     assert item.id == "1-0"
     journal.close()
@@ -159,16 +153,48 @@ def test_what_is_written_between_the_end_of_a_file_and_its_closing_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = write(tmp_path, [(1, 0)])
+    backlog = Backlog.open(tmp_path, "s", None)
     rest = iter(range(1, 12))
-    go_on = Backlog._next_file
+    is_active = room._is_active
 
-    def while_more_is_written(backlog: Backlog) -> bool:
+    def while_more_is_written(directory: Path, stem: str, inode: tuple[int, int] | None) -> bool:
         for seq in rest:  # all of it at the first end: the first file is closed with some of it
             journal.append("s", line((1, seq), "x" * 40), droppable=False)
-        return go_on(backlog)
+        return is_active(directory, stem, inode)
 
-    monkeypatch.setattr(Backlog, "_next_file", while_more_is_written)
-    backlog = Backlog.open(tmp_path, "s", None)
+    monkeypatch.setattr(room, "_is_active", while_more_is_written)
     assert everything(backlog, most=99) == [(1, seq) for seq in range(12)]
-    backlog.close()
+    journal.close()
+
+
+def test_nothing_is_held_open_between_two_reads(tmp_path: Path) -> None:
+    journal = write(tmp_path, [(1, seq) for seq in range(30)])
+    before = len(list(Path("/dev/fd").iterdir()))
+    backlogs = [Backlog.open(tmp_path, "s", None) for _ in range(50)]
+    for backlog in backlogs:
+        assert len(backlog.read(4, 1 << 20)) == 4
+    assert len(list(Path("/dev/fd").iterdir())) == before
+    for backlog in backlogs:
+        assert everything(backlog) == [(1, seq) for seq in range(4, 30)]
+    journal.close()
+
+
+def test_a_file_in_the_place_of_the_one_that_was_read_is_not_read_on_in(tmp_path: Path) -> None:
+    journal = write(tmp_path, [(1, 0), (1, 1)])
+    backlog = Backlog.open(tmp_path, "s", None)
+    assert len(backlog.read(1, 1 << 20)) == 1
+    journal.close()
+    (tmp_path / "s.jsonl").rename(tmp_path / "elsewhere")
+    (tmp_path / "s.jsonl").write_bytes(line((1, 7), "x" * 200) + line((1, 8)))
+    assert backlog.read(9, 1 << 20) == []
+    assert everything(Backlog.open(tmp_path, "s", (1, 0))) == [(1, 7), (1, 8)]
+
+
+def test_a_file_that_was_cut_in_the_middle_of_a_line_is_not_read_on_in(tmp_path: Path) -> None:
+    journal = write(tmp_path, [(1, 0), (1, 1)])
+    backlog = Backlog.open(tmp_path, "s", None)
+    assert len(backlog.read(1, 1 << 20)) == 1
+    with (tmp_path / "s.jsonl").open("r+b") as file:
+        file.truncate(20)
+    assert backlog.read(9, 1 << 20) == []
     journal.close()

@@ -3,8 +3,8 @@
 Rules:
 - The place to begin is found from the end of the log: what is looked at is what is to be sent, and
   the one event before it. Only where nothing was delivered yet it is the first file's beginning.
-- A file is followed through its rotation: a file that was closed is still the one we hold open, and
-  what comes after it is found by its name.
+- A file is followed through its rotation: it keeps its inode, and what comes after it is found by
+  its name. A file that is no longer what it was is not read on in.
 - A line that has no position is no event of ours and is passed over.
 - Everything here blocks for as long as the disk needs: it runs in a worker thread (`in_thread`),
   beside a journal that appends, rotates and removes meanwhile.
@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from attrs import define, field, frozen
+from attrs import define, evolve, frozen
 
 from kimiaepd.storage.journal import Position
 from kimiaepd.storage.log_files import closed_stamps, lines_backward, open_to_read
@@ -77,9 +76,24 @@ def position_in(line: bytes) -> Position | None:
     return (int(match[2]), int(match[1])) if match else None
 
 
+@frozen
+class _Place:
+    """Where reading goes on.
+
+    Attributes:
+        stamp: when the file was closed; None while it is written to.
+        inode: its device and number: a file keeps them when it is renamed.
+        offset: in it, at the beginning of a line.
+    """
+
+    stamp: int | None
+    inode: tuple[int, int]
+    offset: int
+
+
 @define(eq=False)
 class Backlog:
-    """What of one session comes after a position.
+    """What of one session comes after a position; it holds no file open between two reads.
 
     Attributes:
         directory: the log's.
@@ -93,8 +107,7 @@ class Backlog:
     extent: Extent
     after: Position | None
     _stem: str
-    _stamp: int | None
-    _file: BinaryIO | None = field(repr=False)
+    _place: _Place | None = None
 
     @classmethod
     def open(cls, directory: Path, session: str, after: Position | None) -> Backlog:
@@ -103,29 +116,22 @@ class Backlog:
         Raises:
             OSError: a file is there and cannot be read.
         """
-        stem = stem_of(session)
-        stamps, file = _newest(directory, stem)
-        backlog = cls(directory, session, Extent(), after, stem, None, file)
-        try:
-            backlog._begin_after(after, stamps)
-        except BaseException:
-            backlog.close()
-            raise
+        backlog = cls(directory, session, Extent(), after, stem_of(session))
+        backlog._begin_after(after)
         return backlog
 
-    def _begin_after(self, after: Position | None, stamps: list[int]) -> None:
+    def _begin_after(self, after: Position | None) -> None:
         """Go back from the file that is written to, until one has the position or none is left."""
         events = size = 0
+        stamps, newest = _newest(self.directory, self._stem)
         for stamp in (None, *reversed(stamps)):
-            file = self._file if stamp is None else _open(self.directory, self._stem, stamp)
+            file = newest if stamp is None else _open(self.directory, self._stem, stamp)
             if file is None:
                 continue
-            if file is not self._file:
-                self.close()
-                self._file, self._stamp = file, stamp
-            start, found, length = _begin(file, after)
+            with file:
+                start, found, length = _begin(file, after)
+                self._place = _Place(stamp, _inode(file), start)
             events, size = events + found, size + length
-            file.seek(start)
             if start:
                 break
         self.extent = Extent(events, size)
@@ -137,80 +143,63 @@ class Backlog:
             OSError: a file cannot be read.
         """
         found: list[Item] = []
-        size = 0
-        for line in self._lines():
+        while (file := self._open_place()) is not None:
+            with file:
+                if self._read_lines(file, found, most_events, most_bytes):
+                    return found
+            if self._place and self._place.stamp is None:
+                if _is_active(self.directory, self._stem, self._place.inode):
+                    return found
+                # It was closed since, and may have got more lines before that: read on there.
+            elif not self._go_on():
+                return found
+        return found
+
+    def _read_lines(self, file: BinaryIO, found: list[Item], events: int, size: int) -> bool:
+        """Read on to the end of a file; true where a bound was reached before."""
+        taken = sum(len(item.line) for item in found)
+        while (line := file.readline()).endswith(b"\n"):  # else a line that is just being written
+            if self._place:
+                self._place = evolve(self._place, offset=self._place.offset + len(line))
             at = position_in(line)
             if at is None or (self.after is not None and at <= self.after):
                 continue
             self.after = at
             found.append(Item(self.session, at, line.rstrip(b"\n")))
-            size += len(line)
-            if len(found) >= most_events or size >= most_bytes:
-                break
-        return found
+            taken += len(line)
+            if len(found) >= events or taken >= size:
+                return True
+        return False
 
-    def _lines(self) -> Iterator[bytes]:
-        while True:
-            if self._file is None and not self._next_file():
-                return
-            file = self._file
-            while file:
-                start = file.tell()
-                line = file.readline()
-                if not line.endswith(b"\n"):
-                    file.seek(start)  # the end, or a line that is just being written
+    def _open_place(self) -> BinaryIO | None:
+        """The file that is being read, at the place; None where it is not what it was."""
+        if self._place is None and not self._go_on():
+            return None
+        place = self._place
+        if place is None:
+            return None
+        file = _open_if(self.directory, self._stem, place.stamp, place)
+        if file is None and place.stamp is None:
+            for stamp in reversed(closed_stamps(self.directory, self._stem)):
+                if file := _open_if(self.directory, self._stem, stamp, place):
+                    self._place = evolve(place, stamp=stamp)
                     break
-                yield line
-            if not self._next_file():
-                return
+        return file
 
-    def _next_file(self) -> bool:
-        """Go on to the file after the one that was read to its end; False where that is the last.
-
-        The file that is written to may have been closed, and so renamed, since it was opened.
-        """
+    def _go_on(self) -> bool:
+        """Go to the file after the one that was read to its end; false where there is none."""
+        last = self._place.stamp if self._place else None
         while True:
-            if self._file is not None and self._stamp is None:
-                return self._is_closed(self._file)
             stamps = closed_stamps(self.directory, self._stem)
-            stamp = next((at for at in stamps if self._stamp is None or at > self._stamp), None)
+            stamp = next((at for at in stamps if last is None or at > last), None)
             file = _open(self.directory, self._stem, stamp)
             if file is None:
                 return False
-            if stamp is None and closed_stamps(self.directory, self._stem) != stamps:
-                file.close()  # a file was closed between the two looks, and comes before this one
-                continue
-            self.close()
-            self._file, self._stamp = file, stamp
-            return True
-
-    def _is_closed(self, file: BinaryIO) -> bool:
-        """Whether the file that was written to no longer is: then it has an end, to be read to."""
-        if not _is_active(self.directory, self._stem, file):
-            self._stamp = self._stamp_of(file, closed_stamps(self.directory, self._stem))
-        return self._stamp is not None
-
-    def _stamp_of(self, file: BinaryIO, stamps: list[int]) -> int | None:
-        """When the file that we hold was closed; None where it is still written to."""
-        ours = os.fstat(file.fileno())
-        for stamp in reversed(stamps):
-            try:
-                there = (self.directory / closed_name(self._stem, stamp)).stat()
-            except FileNotFoundError:
-                continue
-            if os.path.samestat(ours, there):
-                return stamp
-        return None
-
-    def __del__(self) -> None:
-        # A thread that was left to itself gives its backlog back to nobody.
-        self.close()
-
-    def close(self) -> None:
-        """Let the file go."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+            with file:
+                # A file that was closed between the two looks comes before this one.
+                if stamp is not None or closed_stamps(self.directory, self._stem) == stamps:
+                    self._place = _Place(stamp, _inode(file), 0)
+                    return True
 
 
 def line_at(directory: Path, session: str, at: Position) -> bytes | None:
@@ -239,19 +228,45 @@ def _newest(directory: Path, stem: str) -> tuple[list[int], BinaryIO | None]:
     while True:
         file = _open(directory, stem, None)
         stamps = closed_stamps(directory, stem)
-        if _is_active(directory, stem, file):
+        if _is_active(directory, stem, _inode(file) if file else None):
             return stamps, file
         if file is not None:
             file.close()  # it was closed between the two looks
 
 
-def _is_active(directory: Path, stem: str, file: BinaryIO | None) -> bool:
+def _is_active(directory: Path, stem: str, inode: tuple[int, int] | None) -> bool:
     """Whether this is the file that is written to; None: whether there is none. One cheap look."""
     try:
         there = (directory / active_name(stem)).stat()
     except FileNotFoundError:
-        return file is None
-    return file is not None and os.path.samestat(there, os.fstat(file.fileno()))
+        return inode is None
+    return inode == (there.st_dev, there.st_ino)
+
+
+def _inode(file: BinaryIO) -> tuple[int, int]:
+    there = os.fstat(file.fileno())
+    return there.st_dev, there.st_ino
+
+
+def _open_if(directory: Path, stem: str, stamp: int | None, place: _Place) -> BinaryIO | None:
+    """Open a file, at the place, where it is still the one that the place is in."""
+    file = _open(directory, stem, stamp)
+    if file is None:
+        return None
+    try:
+        if _inode(file) == place.inode and _is_line_start(file, place.offset):
+            return file
+    except BaseException:
+        file.close()
+        raise
+    file.close()
+    return None
+
+
+def _is_line_start(file: BinaryIO, offset: int) -> bool:
+    """Whether a line begins there; the file is left at that offset."""
+    file.seek(max(0, offset - 1))
+    return offset == 0 or file.read(1) == b"\n"
 
 
 def _open(directory: Path, stem: str, stamp: int | None) -> BinaryIO | None:

@@ -48,7 +48,9 @@ SETTLE_SECONDS = 1.0
 ALWAYS_FIT = 64 << 10
 """Bytes of an event that is never held to be too large for a relay."""
 
-_OPEN_FILES = 16
+_PLACES = 4_096
+"""Sessions of which the place in their log is remembered; another one's is looked for again."""
+
 _FIRST_PIECE = 8
 _WORDS = 100
 _OWED = 64
@@ -130,8 +132,6 @@ class Link:
                 talk_nursery.cancel_scope.cancel()
         finally:
             self.is_up = False
-            for backlog in self._backlogs.values():  # none that a thread has
-                backlog.close()
 
     def wake(self) -> None:
         """Something may be there to be sent, or room for it."""
@@ -271,8 +271,8 @@ class Link:
         held = self._backlogs.pop(turn.session, None)
         read = partial(_read_piece, self.orders.log_dir, turn, held, self._piece)
         backlog, items = await in_thread(read)
-        if len(self._backlogs) >= _OPEN_FILES:
-            self._backlogs.popitem(last=False)[1].close()
+        if len(self._backlogs) >= _PLACES:
+            self._backlogs.popitem(last=False)
         self._backlogs[turn.session] = backlog
         return items
 
@@ -335,7 +335,5 @@ def _read_piece(
     """
     if backlog and backlog.after == turn.after and (items := backlog.read(most, PIECE.bytes)):
         return backlog, items
-    if backlog:
-        backlog.close()
     backlog = Backlog.open(log_dir, turn.session, turn.after)
     return backlog, backlog.read(most, PIECE.bytes)

@@ -286,6 +286,4 @@ def _behind(
     last = position_of(event) if event else None
     if last is None or (proven is not None and proven >= last):
         return None
-    backlog = Backlog.open(directory, session, proven)
-    backlog.close()
-    return last, backlog.extent
+    return last, Backlog.open(directory, session, proven).extent
