@@ -106,8 +106,12 @@ def open_delivery(
     )
     sender.command = commands.take
     emitter.logged = sender.logged
-    emitter.health.changed = lambda: sender.send(_health(emitter, book.host))
-    return Delivery(sender, commands, Supervisor("relay"))
+    health = emitter.health
+    health.changed = lambda: sender.send(_health(emitter, book.host))
+    sender.connected = partial(health.recovered, "relay")
+    return Delivery(
+        sender, commands, Supervisor("relay", crashed=partial(health.degraded, "relay"))
+    )
 
 
 def _greeting(emitter: Emitter, host: str) -> list[bytes]:
@@ -126,19 +130,34 @@ def _presence(emitter: Emitter, host: str, state: Literal["online", "offline"]) 
 
 
 def _acknowledge(book: SessionBook, sender: RelaySender, command: Command, draft: Draft) -> bytes:
-    """Log an answer in its session's order; send it alone where that cannot be."""
+    """Log an answer in its session's order; send it alone where that cannot be.
+
+    Where the session is behind, it is also sent at once: an answer is awaited within seconds, and
+    to come before its place is legal (AEP-0003 section 7); it comes again there, the same bytes.
+    """
     if not book.is_known(command.session):
         return _decline(book, sender, command, draft)
     session = book.get(command.session, trio.current_time(), is_heard=False)
     run = session.state.run.id if session.state.run else None
-    line = book.emitter.say(session.stream, draft, run=run, cause=command.id)
+    said, is_logged = book.emitter.say(session.stream, draft, run=run, cause=command.id)
     book.keep(session)
-    return line.rstrip(b"\n") if line else _decline(book, sender, command, draft)
+    line = said.rstrip(b"\n")
+    if not is_logged or sender.outbox.is_behind(command.session):
+        sender.send(line)
+    return line
 
 
 def _decline(book: SessionBook, sender: RelaySender, command: Command, draft: Draft) -> bytes:
-    """Send an answer past the log, and so without a place in an order."""
-    source = source_of(book.host)
-    line = book.emitter.aside(draft, source, session=command.session, cause=command.id)
-    sender.send(line.rstrip(b"\n"))
-    return line.rstrip(b"\n")
+    """Send an answer past the log, for a session that has none, or where there are too many.
+
+    An event about a session has a place in its order (AEP-0001 section 5.2), and so has this one.
+    """
+    line = book.emitter.aside(
+        draft,
+        source_of(book.host, command.session),
+        session=command.session,
+        at=book.spend(command.session),
+        cause=command.id,
+    ).rstrip(b"\n")
+    sender.send(line)
+    return line

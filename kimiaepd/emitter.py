@@ -114,25 +114,35 @@ class Emitter:
 
     def say(
         self, stream: Stream, draft: Draft, *, run: str | None = None, cause: str | None = None
-    ) -> bytes | None:
-        """Stamp and log one draft that no hook stands behind; its line, None where it was lost.
+    ) -> tuple[bytes, bool]:
+        """Stamp and log one draft that no hook stands behind; its line, and whether it is logged.
 
-        A lost event's place in the order is the next one's: its line must go nowhere.
+        One that is not has its place all the same, and nothing else gets it: its line may go out.
         """
         event, is_logged = self._emit(stream, draft, self.clock_ns(), run=run, cause=cause)
-        return event.to_line() if is_logged else None
+        if not is_logged:
+            stream.next_seq += 1
+        return event.to_line(), is_logged
 
     def aside(
-        self, draft: Draft, source: str, *, session: str | None = None, cause: str | None = None
+        self,
+        draft: Draft,
+        source: str,
+        *,
+        session: str | None = None,
+        at: Position | None = None,
+        cause: str | None = None,
     ) -> bytes:
-        """Stamp one draft that stands in no session's order, and so in no log; gives back its line.
+        """Stamp one draft that goes into no log; gives back its line.
 
         Args:
             draft: what it says.
             source: whose word it is.
-            session: a session that is spoken of, and is not ours to order.
+            session: the session that it is about, and then `at` its place there (AEP-0001 5.2).
+            at: epoch and seq.
             cause: the event that led to it.
         """
+        epoch, seq = at or (None, None)
         ceiling = self.ceilings.of(draft.type)
         return Event(
             id=self.new_id(),
@@ -141,6 +151,8 @@ class Emitter:
             time=timestamp(self.clock_ns()),
             source=source,
             session=session,
+            seq=seq,
+            epoch=epoch,
             cause=cause,
             severity=draft.severity,
             capture=ceiling,

@@ -28,7 +28,7 @@ from functools import partial
 
 import structlog
 import trio
-from attrs import asdict, define, evolve
+from attrs import asdict, define, evolve, field
 
 from kimiaepd import __version__, service_notify, watchdog
 from kimiaepd.delivery import Delivery, open_delivery
@@ -73,7 +73,7 @@ class Daemon:
 
     settings: Settings
     load: Callable[[], Settings]
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] = field(repr=False)  # it may hold a token
     epoch: int
     journal: Journal
     emitter: Emitter

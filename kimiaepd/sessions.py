@@ -113,6 +113,8 @@ class SessionBook:
     idle_seconds: float
     _sessions: dict[str, Session] = field(factory=dict)
     _dozing: dict[str, int] = field(factory=dict)
+    _spent: dict[str, int] = field(factory=dict)
+    """The next seq of sessions that are not in memory, where one was spent in this epoch."""
     """Sessions that nothing was open in at the start, and that may go on: when they were heard."""
     _duplicates_before: int = 0
 
@@ -154,6 +156,25 @@ class SessionBook:
             elif not record.get("over") and quiet <= self.idle_seconds:
                 self._dozing[session_id] = _seen_s(record)
 
+    def spend(self, session_id: str) -> Position:
+        """A place in a session's order for an event that is not logged; nothing else gets it.
+
+        The session need not be known: should it ever begin, it begins after what was spent.
+        """
+        session = self._sessions.get(session_id)
+        if session:
+            session.stream.next_seq += 1
+            return self.epoch, session.stream.next_seq - 1
+        record = self.ledger.get(session_id) or {}
+        seq = max(self._spent.pop(session_id, 0), self._next_seq(position_from(record.get("at"))))
+        self._spent[session_id] = seq + 1
+        if len(self._spent) > MOST:
+            del self._spent[next(iter(self._spent))]
+        return self.epoch, seq
+
+    def _next_seq(self, last: Position | None) -> int:
+        return last[1] + 1 if last and last[0] == self.epoch else 0
+
     def is_known(self, session_id: str) -> bool:
         """Whether a hook of this session ever came, as far as anybody here remembers."""
         return (
@@ -163,13 +184,16 @@ class SessionBook:
         )
 
     def going_on(self) -> list[str]:
-        """The sessions that have not ended and were not quiet for long, at most `MOST`.
+        """The sessions that have not ended and were not quiet for long, the newest first.
+
+        At most `MOST` of them.
 
         After a start that is also one between two runs, which nothing brings back to memory yet.
         """
         now_s = self.emitter.clock_ns() / 1e9
         dozing = [one for one, seen in self._dozing.items() if now_s - seen <= self.idle_seconds]
-        return [*dozing, *(session.id for session in self if not session.is_over)][-MOST:]
+        awake = [session.id for session in self if not session.is_over]
+        return [*dozing, *awake][: -MOST - 1 : -1]
 
     def last_heard_ns(self) -> int | None:
         """When the last hook of all came, by what the ledger kept; None before the first."""
@@ -232,8 +256,7 @@ class SessionBook:
             self._take_in_log(state, session_id, known)
         stream = Stream(session_id, source_of(self.host, session_id), self.epoch)
         last = max(filter(None, (known, logged)), default=None)
-        if last and last[0] == self.epoch:
-            stream.next_seq = last[1] + 1
+        stream.next_seq = max(self._next_seq(last), self._spent.pop(session_id, 0))
         machine = Machine(state, partial(self.emitter.emit, stream), new_ulid)
         stream.lost = _number(record.get("lost"))
         session = Session(

@@ -3,7 +3,7 @@
 Rules:
 - A frame's type has no dot, an Event's has one; frames that nobody knows are ignored (section 2).
 - What a relay sends is never trusted to be whole: any member may be missing or of another type.
-- Binary messages are reserved and refused (section 3.5 rule 2).
+- Binary messages are reserved (section 3.5 rule 2), and ignored.
 
 Pure. What a frame leads to is `link.py`'s business.
 """
@@ -22,7 +22,18 @@ from kimiaepd.mapping.json_value import JSON, JSONObject, MalformedJSONError, du
 ACK_WINDOW_MS = 10_000
 """Within which a command gets its answer (AEP-0004 section 3)."""
 
-EMITS = ("agent", "session", "run", "tool", "delegation", "attention", "progress", "error", "x")
+EMITS = (
+    "agent",
+    "session",
+    "run",
+    "tool",
+    "delegation",
+    "attention",
+    "progress",
+    "error",
+    "control",
+    "x",
+)
 
 _DETAIL = 200
 """Characters of a relay's own words that are kept."""
@@ -149,6 +160,7 @@ def hello(instance: str, highest: Capture, accepts: Sequence[str]) -> str:
         "emits": list(EMITS),
         "capture": [level.word for level in Capture if level <= highest],
         "control": {"accepts": list(accepts), "ack_window_ms": ACK_WINDOW_MS},
+        "replay": {"buffer": 0},
         "filters": [],
         "experimental": {},
     }

@@ -149,6 +149,11 @@ class Outbox:
         self._waiting.append(item)
         self._waiting_bytes += len(item.line)
 
+    def is_behind(self, session: str) -> bool:
+        """Whether the session's next event will come from disk, and so may take a while."""
+        track = self._tracks.get(session)
+        return track is not None and track.is_behind
+
     def knows(self, session: str) -> bool:
         """Whether a session has anything here."""
         return session in self._tracks
@@ -283,7 +288,8 @@ class Outbox:
     def lag(self) -> Extent:
         """How much the relay is not known to have."""
         tracks = self._tracks.values()
-        return Extent(sum(t.lag_events for t in tracks), sum(t.lag_bytes for t in tracks))
+        events, size = sum(t.lag_events for t in tracks), sum(t.lag_bytes for t in tracks)
+        return Extent(max(0, events), max(0, size))
 
     @property
     def is_settled(self) -> bool:

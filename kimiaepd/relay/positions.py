@@ -5,6 +5,9 @@ Rules (operations I41):
   costs repetitions alone, which is why nothing waits for the disk: what was put survives the death
   of the process (`storage.ledger`).
 - A relay's positions are its own: another URL begins from nothing.
+- `MOST` sessions are kept, more than a log ever has; of the others everything is sent again.
+
+Worst case in memory: 32 MiB of records, and 300 bytes a session.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from kimiaepd.storage.ledger import Ledger, LedgerError
 from kimiaepd.storage.log_reader import position_from
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+MOST = 100_000
 
 
 @define(eq=False)
@@ -41,7 +46,7 @@ class Positions:
             ConfigError: the file cannot be read or written.
         """
         name = hashlib.sha256(url.encode()).hexdigest()[:16]
-        return cls(Ledger.open(state_dir / f"delivered-{name}.jsonl"))
+        return cls(Ledger.open(state_dir / f"delivered-{name}.jsonl", most=MOST))
 
     def get(self, session: str) -> Position | None:
         """The last event of a session that the relay is known to have; None where none is."""

@@ -59,6 +59,7 @@ class RelaySender:
         first: events without a session that a connection begins with; `last` those it ends with.
         claims: the sessions that go on.
         command: told of every Event that comes from the relay.
+        connected: told when a relay has said hello.
         outbox: what is to be delivered.
         backoff: how long to wait after a connection that ended.
     """
@@ -73,6 +74,7 @@ class RelaySender:
     last: Callable[[], list[bytes]] = list
     claims: Callable[[], list[str]] = list
     command: Callable[[JSONObject], None] = lambda _: None
+    connected: Callable[[], object] = lambda: None
     outbox: Outbox = field(factory=lambda: Outbox(is_complete=False))
     backoff: Backoff = field(factory=Backoff)
     stopping: trio.Event = field(factory=trio.Event, init=False)
@@ -227,6 +229,7 @@ class RelaySender:
     def _up(self) -> None:
         self._state, self._since, self._error = "up", trio.current_time(), None
         log.info("relay connected", url=self.address.url, lag_events=self.outbox.lag.events)
+        self.connected()
 
     def _down(self, state: State, why: str) -> None:
         now = trio.current_time()

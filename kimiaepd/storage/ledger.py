@@ -74,10 +74,12 @@ class Ledger:
 
     Attributes:
         path: the file.
+        most: how many sessions are kept, instead of `SESSIONS`.
         skipped: lines at open that were no record.
     """
 
     path: Path
+    most: int | None = None
     skipped: int = field(default=0, init=False)
     _descriptor: int = field(default=-1, init=False)
     _size: int = field(default=0, init=False)
@@ -88,13 +90,17 @@ class Ledger:
     _over: dict[str, bytes] = field(factory=dict, init=False)
 
     @classmethod
-    def open(cls, path: Path) -> Ledger:
+    def open(cls, path: Path, *, most: int | None = None) -> Ledger:
         """Read the file, or begin one; its directory must be there.
+
+        Args:
+            path: the file.
+            most: how many sessions are kept; `SESSIONS` by default.
 
         Raises:
             ConfigError: it cannot be read or written.
         """
-        ledger = cls(path)
+        ledger = cls(path, most)
         try:
             ledger._reopen()
             repair_tail(path, keep=False)
@@ -160,9 +166,10 @@ class Ledger:
         self._drop(self._over, session)
         (self._open if is_open else self._over)[session] = line
         self._live += len(line)
-        while self._over and (len(self) > SESSIONS or self._live > LIVE_BYTES):
+        most = self.most or SESSIONS
+        while self._over and (len(self) > most or self._live > LIVE_BYTES):
             self._drop(self._over, next(iter(self._over)))
-        while len(self) > 2 * SESSIONS or self._live > 2 * LIVE_BYTES:
+        while len(self) > 2 * most or self._live > 2 * LIVE_BYTES:
             self._drop(self._open, next(iter(self._open)))
 
     def _drop(self, kept: dict[str, bytes], session: str) -> None:
