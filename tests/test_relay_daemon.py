@@ -291,7 +291,7 @@ async def test_a_command_for_a_session_that_nobody_knows_is_answered_and_not_log
         assert len(set(answers(r.relay))) == 1
         answer = json.loads(answers(r.relay)[0])
         assert (answer["cause"], answer["session"]) == (command()["id"], "nobody")
-        assert "seq" not in answer
+        assert (answer["epoch"], answer["seq"]) == (1, 0)
         assert [file.name for file in r.live.log_files()] == ["s.jsonl"]
         await r.stop()
 
