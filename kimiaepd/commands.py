@@ -26,7 +26,7 @@ from typing import Literal, TypeAlias
 import structlog
 from attrs import define, field, frozen
 
-from kimiaepd.mapping.event import Capture, Draft, Field
+from kimiaepd.mapping.event import Capture, Draft, Field, is_command
 from kimiaepd.mapping.json_value import JSON, JSONObject
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -89,7 +89,7 @@ Acknowledge: TypeAlias = Callable[[Command, Draft], bytes]
 def read_command(event: JSONObject) -> Command | None:
     """The command that an event is; None where it is none, or lacks what makes one."""
     kind = event.get("type")
-    if not isinstance(kind, str) or not _is_command(kind):
+    if not isinstance(kind, str) or not _wants_an_answer(kind):
         return None
     key = [_key(event.get(name)) for name in ("id", "source", "session")]
     subject, data = event.get("subject"), event.get("data")
@@ -105,11 +105,13 @@ def read_command(event: JSONObject) -> Command | None:
     )
 
 
-def _is_command(kind: str) -> bool:
-    if kind in ("control.accepted", "control.rejected"):
-        return False  # somebody else's answers, which a relay fans out
-    first, *rest = kind.split(".")
-    return first == "control" or (first == "x" and "control" in rest[1:-1])
+_ANSWERS = ("control.accepted", "control.rejected")
+"""Somebody else's, which a relay fans out."""
+
+
+def _wants_an_answer(kind: str) -> bool:
+    """Whether it is a command, or a verb that the standard does not know yet: "unsupported"."""
+    return is_command(kind) or (kind.startswith("control.") and kind not in _ANSWERS)
 
 
 def _key(value: JSON) -> str | None:

@@ -25,6 +25,7 @@ from kimiaepd.lifecycle.state import Hook
 from kimiaepd.mapping.capture import Ceilings, gate
 from kimiaepd.mapping.event import AGENT, Capture, Draft, Event, Field
 from kimiaepd.mapping.json_value import without_surrogates
+from kimiaepd.mapping.own_levels import GAP
 from kimiaepd.mapping.redaction import Redactor
 from kimiaepd.storage.journal import Journal, JournalError, Position
 
@@ -218,7 +219,7 @@ class Emitter:
     def _say_gap(self, stream: Stream, missing: int) -> None:
         """One event for all that could not be written: it goes first, once writing works again."""
         count = Field(("count",), Capture.METADATA, missing)
-        draft = Draft(f"x.{AGENT}.log.gap", None, (count,), "warning")
+        draft = Draft(GAP, None, (count,), "warning")
         stream.lost = 0
         if not self._write(
             stream, self._stamp(stream, draft, self.clock_ns(), run=None, cause=None)

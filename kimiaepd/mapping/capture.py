@@ -73,7 +73,7 @@ def gate(draft: Draft, ceiling: Capture, redactor: Redactor) -> JSONObject | Non
     for field in draft.fields:
         value = _at(field, ceiling, redactor)
         if value is not None:
-            _put(data, field.path, value)
+            put(data, field.path, value)
     return data
 
 
@@ -117,7 +117,8 @@ def _cut(text: str, allowance: _Allowance) -> str:
     return f"{kept}[{len(text) - len(kept)} characters more]"
 
 
-def _put(data: JSONObject, path: tuple[str, ...], value: JSON) -> None:
+def put(data: JSONObject, path: tuple[str, ...], value: JSON) -> None:
+    """Set the member at a path, outermost key first; what is missing on the way is made."""
     *outer, last = path
     for name in outer:
         inner = data.setdefault(name, {})

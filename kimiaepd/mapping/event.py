@@ -12,6 +12,7 @@ It does not gate (`capture.py`) and does not validate what others wrote (`valida
 from __future__ import annotations
 
 import enum
+import re
 from typing import Literal, TypeAlias
 
 from attrs import field, frozen
@@ -29,6 +30,22 @@ CATEGORIES = (
     *("resource", "error", "state", "assessment", "message", "control", "x"),
 )
 """The closed set of AEP-0002 section 3: the first word of a type."""
+
+CORE_COMMANDS = frozenset(
+    f"control.{verb}" for verb in ("attention.respond", "cancel", "pause", "resume")
+)
+_VENDOR_COMMAND = re.compile(r"x\.[a-z0-9_-]+\.control(\.[a-z0-9_]+)+")
+
+
+def is_command(event_type: str) -> bool:
+    """Whether events of a type are commands: they name a session and have no `seq` in it.
+
+    Source: AEP-0001 section 5.2, the exception, and AEP-0004 section 5. The acknowledgements,
+    control.accepted and control.rejected, are ordinary events of the session that answers.
+    """
+    if event_type.startswith("control."):
+        return event_type in CORE_COMMANDS
+    return event_type.startswith("x.") and _VENDOR_COMMAND.fullmatch(event_type) is not None
 
 
 class Capture(enum.IntEnum):

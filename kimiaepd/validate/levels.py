@@ -1,9 +1,10 @@
 """Whether an event's data keeps to the capture level that the event declares.
 
 Every member of a payload has a lowest level at which it may ride (AEP-0002 section 5.1): the
-schemas say it as `x-aep-capture`, and what they do not name is of level metadata, but for
-`OWN_LEVELS`. A few members of attention.requested are of level metadata by exception, as long as
-what they say below redacted is made from structure alone.
+schemas say it as `x-aep-capture`, and what they do not name is of level metadata, but for what
+this project's own mapping adds (`mapping/own_levels.py`). A few members of attention.requested are
+of level metadata by exception, as long as what they say below redacted is made from structure
+alone.
 
 Form answers are of several levels at once; `forms.py` knows those. Whether text that rides at
 redacted was really redacted cannot be seen from an event, and is not judged.
@@ -19,17 +20,10 @@ from typing import cast
 from attrs import frozen
 
 from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.mapping.own_levels import own_levels
 from kimiaepd.standard import capture_levels, payload_schema, registered_types
 from kimiaepd.validate.finding import Fault, shown
 from kimiaepd.validate.reading import level_of, objects
-
-OWN_LEVELS = {
-    "delegation.subagent.started": {"prompt": "redacted"},
-    "delegation.subagent.stopped": {"response": "redacted"},
-}
-"""Content that this project's mapping adds to core payloads, which the standard's schemas do not
-name: what a subagent was asked, and what it answered. Both are free text, so metadata, the level
-of a member without annotation, would be a leak."""
 
 
 def level_faults(event: JSONObject) -> list[Fault]:
@@ -45,7 +39,7 @@ def level_faults(event: JSONObject) -> list[Fault]:
         return []  # a vendor's own payload is of level metadata throughout
     faults = [
         Fault("AEP-0002 §5.1", f"data{path}: needs capture {needed}, the event declares {level}")
-        for path, needed in _above(_gate(name, level), data, "")
+        for path, needed in _above(gate_of(name, level), data, "")
     ]
     if name == "attention.requested" and level == "metadata":
         faults += _unstructured(event, cast("JSONObject", data))
@@ -53,7 +47,7 @@ def level_faults(event: JSONObject) -> list[Fault]:
 
 
 @frozen
-class _Gate:
+class Gate:
     """What a level forbids in one value, and below it.
 
     Attributes:
@@ -63,28 +57,39 @@ class _Gate:
     """
 
     forbidden: dict[str, str]
-    members: dict[str, _Gate]
-    items: _Gate | None
+    members: dict[str, Gate]
+    items: Gate | None
 
     def __bool__(self) -> bool:
         return bool(self.forbidden or self.members or self.items)
 
 
 @functools.cache
-def _gate(event_type: str, level: str) -> _Gate:
-    """What a level forbids in the data of a type."""
-    schema = payload_schema(event_type)
-    gate = _schema_gate(schema, level) if schema is not None else _Gate({}, {}, None)
-    gate.forbidden.update(_too_high(OWN_LEVELS.get(event_type, {}), level))
+def gate_of(event_type: str, level: str) -> Gate:
+    """What a level forbids in the data of a registered type."""
+    schema = payload_schema(event_type) or {}
+    gate = _schema_gate(schema, level)
+    gate.forbidden.update(_too_high(_unnamed(event_type, schema), level))
     return gate
 
 
-def _schema_gate(schema: JSONObject, level: str) -> _Gate:
+def _unnamed(event_type: str, schema: JSONObject) -> dict[str, str]:
+    """What our own mapping adds to a payload, which the standard's schema does not name.
+
+    A subagent's prompt and response are free text, so metadata, the level of a member without an
+    annotation, would be a leak.
+    """
+    named = cast("JSONObject", schema.get("properties", {}))
+    own = own_levels().get(event_type, {})
+    return {path[0]: level.word for path, level in own.items() if path[0] not in named}
+
+
+def _schema_gate(schema: JSONObject, level: str) -> Gate:
     named = cast("dict[str, JSONObject]", schema.get("properties", {}))
     levels = {name: str(member.get("x-aep-capture", "metadata")) for name, member in named.items()}
     inner = {name: _schema_gate(member, level) for name, member in named.items()}
     items = schema.get("items")
-    return _Gate(
+    return Gate(
         forbidden=_too_high(levels, level),
         members={name: gate for name, gate in inner.items() if gate},
         items=(_schema_gate(items, level) or None) if isinstance(items, dict) else None,
@@ -96,7 +101,7 @@ def _too_high(levels: dict[str, str], level: str) -> dict[str, str]:
     return {name: needed for name, needed in levels.items() if rank(needed) > rank(level)}
 
 
-def _above(gate: _Gate, value: JSON, path: str) -> Iterator[tuple[str, str]]:
+def _above(gate: Gate, value: JSON, path: str) -> Iterator[tuple[str, str]]:
     """The paths at which a value holds what its gate forbids, with the level they need."""
     if isinstance(value, list) and gate.items is not None:
         for index, item in enumerate(value):

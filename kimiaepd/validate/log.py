@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from kimiaepd.mapping.json_value import JSON, JSONObject, MalformedJSONError, parse
+from kimiaepd.mapping.json_value import JSONObject, MalformedJSONError, parse
 from kimiaepd.validate.finding import Fault, Finding, shown
 from kimiaepd.validate.forms import Forms
 from kimiaepd.validate.levels import level_faults
@@ -66,7 +66,7 @@ class LogChecker:
         except MalformedJSONError as error:
             return faults or [_malformed(error)]
         if not isinstance(value, dict):
-            return faults or [_no_object(value)]
+            return faults or envelope_faults(value)
         self.events += 1
         return faults + self._event_faults(value, line)
 
@@ -97,10 +97,6 @@ def _malformed(error: MalformedJSONError) -> Fault:
         case "too-deep":
             return _TOO_DEEP
     return Fault(_JSONL, f"not JSON: {error}")
-
-
-def _no_object(value: JSON) -> Fault:
-    return Fault("AEP-0001 §5", f"an event is a JSON object, not {shown(value)}")
 
 
 def _collision(event: JSONObject) -> Fault:

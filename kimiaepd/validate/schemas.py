@@ -9,7 +9,7 @@ What a refusal means in words, and which section it breaks, is `shape.py`'s busi
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, cast
 
 from attrs import frozen
@@ -42,15 +42,16 @@ class Refusal:
     branch: tuple[str | int, ...]
 
 
-def refusals(event_type: str | None, value: JSON) -> list[Refusal]:
+def refusals(event_type: str | None, value: JSON) -> Iterator[Refusal]:
     """What the payload schema of a registered type, or for None the envelope's, refuses.
+
+    Each is looked for when it is asked for: a value can hold faults by the hundred thousand.
 
     Raises:
         RecursionError: the value is refused, and nested too deep for the library.
     """
-    if _predicate(event_type)(value):
-        return []
-    return [_refusal(error) for error in _library(event_type).iter_errors(value)]
+    if not _predicate(event_type)(value):
+        yield from map(_refusal, _library(event_type).iter_errors(value))
 
 
 def _refusal(error: ValidationError) -> Refusal:

@@ -6,7 +6,7 @@ registered one. Which level a payload's members need is `levels.py`'s business.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.standard import categories, envelope_schema, payload_schema, registered_types
@@ -22,12 +22,22 @@ _ATTRIBUTE_RULES = {
 """Where an attribute has a section of its own; section 5.1 defines the others."""
 
 
-def envelope_faults(event: JSONObject) -> list[Fault]:
+def envelope_faults(event: JSON) -> list[Fault]:
     """What is wrong with an event's envelope (AEP-0001 section 5)."""
-    return _distinct(
-        Fault(_envelope_rule(event, refusal), _words("", refusal))
-        for refusal in refusals(None, event)
-    )
+    return _distinct(_envelope_faults(event))
+
+
+def first_envelope_fault(event: JSON) -> Fault | None:
+    """One of them, for who only wants to know whether there is any; its cost is bounded."""
+    return next(_envelope_faults(event), None)
+
+
+def _envelope_faults(event: JSON) -> Iterator[Fault]:
+    if not isinstance(event, dict):
+        yield Fault("AEP-0001 §5", f"an event is a JSON object, not {shown(event)}")
+        return
+    for refusal in refusals(None, event):
+        yield Fault(_envelope_rule(event, refusal), _words("", refusal))
 
 
 def type_faults(event: JSONObject) -> list[Fault]:

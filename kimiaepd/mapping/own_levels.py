@@ -1,0 +1,39 @@
+"""The level of every member that this project's own mapping writes, by type and path.
+
+It is read off the tables of `hooks.py`, so that it cannot say anything else than what is sent. It
+is for those who hold an event and not its draft: the checker, and a relay that lowers events.
+
+The standard's schemas name most of these members. They do not name what a subagent was asked and
+answered, which is free text, nor anything of the `x.kimi-code.*` types.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+from kimiaepd.mapping import hooks
+from kimiaepd.mapping.event import AGENT, Capture
+
+Path: TypeAlias = tuple[str, ...]
+
+GAP = f"x.{AGENT}.log.gap"
+"""The one type of our own that comes of no hook: events that could not be written."""
+
+
+@functools.cache
+def own_levels() -> Mapping[str, Mapping[Path, Capture]]:
+    """The level of each member, by the event's type and the member's path."""
+    levels: dict[str, dict[Path, Capture]] = {GAP: {("count",): Capture.METADATA}}
+    for name, members in _written():
+        levels.setdefault(name, {}).update({member.path: member.level for member in members})
+    return levels
+
+
+def _written() -> Iterator[tuple[str, tuple[hooks.Member, ...]]]:
+    for row in (*hooks.HOOKS.values(), *hooks.DECISIONS.values(), hooks.STEERED):
+        yield row.type, row.data
+    for facts in (hooks.FACTS, hooks.WAITING_FACTS):
+        for event, members in facts.items():
+            yield hooks.fallback_type(event), members
