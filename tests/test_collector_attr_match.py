@@ -163,11 +163,12 @@ def test_a_filter_may_be_as_large_as_its_limits_and_no_larger() -> None:
     members: JSONObject = {f"a{n}": "x" for n in range(attr_match.MOST_MEMBERS - 1)}
     compiled = compile_filter(members | {"session": texts})
     assert compiled.matches(members | {"session": texts[-1]})
-    for larger in (
+    larger_ones: list[JSONObject] = [
         members | {"session": "s", "run": "r"},
         {"session": texts[1:], "run": ["a", "b"]},
         {"session": "x" * (attr_match.LONGEST + 1)},
-    ):
+    ]
+    for larger in larger_ones:
         with pytest.raises(FilterTooLargeError, match="at most"):
             compile_filter(larger)
 

@@ -93,6 +93,7 @@ def test_the_key_is_the_source_and_the_id() -> None:
     [
         ({"type": "control.pause"}, "control.rejected unsupported"),
         ({"type": "x.acme.control.dance"}, "control.rejected unsupported"),
+        ({"type": "control.dance"}, "control.rejected unsupported"),
         ({"session": "unknown"}, "control.rejected invalid"),
         ({"session": "unknown", "type": "control.pause"}, "control.rejected unsupported"),
     ],
@@ -137,6 +138,7 @@ def test_a_handler_that_fails_costs_its_own_command_alone() -> None:
         {**COMMAND, "type": "tool.completed"},
         {**COMMAND, "type": "control.accepted"},
         {**COMMAND, "type": "control.rejected"},
+        {**COMMAND, "type": "x.acme.run.control.dance"},
         {**COMMAND, "id": None},
         {**COMMAND, "id": ""},
         {**COMMAND, "id": "x" * 257},

@@ -29,7 +29,10 @@ def envelope_faults(event: JSON) -> list[Fault]:
 
 def first_envelope_fault(event: JSON) -> Fault | None:
     """One of them, for who only wants to know whether there is any; its cost is bounded."""
-    return next(_envelope_faults(event), None)
+    try:
+        return next(_envelope_faults(event), None)
+    except RecursionError:  # it is refused, and the library cannot even quote it
+        return Fault("AEP-0001 §5", "the envelope is refused, and nested too deep to say why")
 
 
 def _envelope_faults(event: JSON) -> Iterator[Fault]:
