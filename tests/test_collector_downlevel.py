@@ -177,6 +177,12 @@ def test_of_a_type_of_ours_only_what_the_table_says_stays() -> None:
     assert bare("x.kimi-code.run.steer_submitted", {"prompt": SECRET}) == {}
 
 
+def test_a_member_of_ours_goes_by_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    levels = {"x.kimi-code.run.said": {("n",): Capture.METADATA, ("text",): Capture.REDACTED}}
+    monkeypatch.setattr("kimiaepd.collector.downlevel.own_levels", lambda: levels)
+    assert bare("x.kimi-code.run.said", {"n": 1, "text": SECRET}) == {"n": 1}
+
+
 # --- what cannot be classified ------------------------------------------------------------------
 
 

@@ -15,8 +15,9 @@ from trio.testing import wait_all_tasks_blocked
 from daemon_room import Room, opened
 from faults import Faults
 from judge import judge
-from kimiaepd.mapping.event import SEVERITIES
+from kimiaepd.mapping.event import SEVERITIES, Capture
 from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.mapping.own_levels import GAP, own_levels
 from kimiaepd.storage.journal import LogPolicy
 
 BASH: JSONObject = {"tool_name": "Bash", "tool_call_id": "c1", "tool_input": {"command": "ls"}}
@@ -170,9 +171,10 @@ async def test_on_a_full_disk_what_is_light_goes_and_one_gap_counts_it(
         gone = room.journal.stats.shed
         await room.hook("SessionHeartbeat", {"uptime_ms": 2})
         events = room.events()
-    (gap,) = (event for event in events if event["type"] == "x.kimi-code.log.gap")
+    (gap,) = (event for event in events if event["type"] == GAP)
     assert events.index(gap) == len(HEAVY)
     assert gap["data"] == {"count": gone}
+    assert own_levels()[GAP] == {("count",): Capture.METADATA}, "what a relay lets through of it"
     assert [event["seq"] for event in events] == list(range(len(events)))
     judge(events)
 
