@@ -123,6 +123,10 @@ class _Session:
     def __len__(self) -> int:
         return len(self._events)
 
+    @property
+    def newest(self) -> Position:
+        return self._events[-1].at
+
     def has(self, key: bytes) -> bool:
         return key in self._keys
 
@@ -262,6 +266,11 @@ class History:
         """What is held of a session after a position; nothing where nothing of it is held."""
         found = self._sessions.get(session)
         return Replay([]) if found is None else found.after(position)
+
+    def last(self, session: str) -> Position | None:
+        """The newest place that is held of a session; None where nothing of it is."""
+        found = self._sessions.get(session)
+        return found.newest if found else None
 
     def sessions(self) -> list[str]:
         """The sessions of which something is held, the one that was written to last at the end."""

@@ -1,0 +1,202 @@
+"""Where events meet consumers: ingest, hold, fan out, and route commands (AEP-0003, AEP-0004).
+
+Rules:
+- An event is checked, admitted once by `(source, id)`, and fanned out as received, also where it
+  was admitted before: redelivery must be able to traverse the hop (section 5).
+- `agent.*` events are live only; commands are routed and fanned out, and enter no history.
+- A subscription gets an event once, in the order of ingest, and down-leveled to its ceiling.
+- Nothing here waits: consumers have queues of their own (`outgoing.py`).
+
+It knows no transport: `routes.py`, `stream.py` and `duplex.py` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from attrs import define, field, frozen
+
+from kimiaepd.collector.attr_match import Filter
+from kimiaepd.collector.downlevel import downlevel
+from kimiaepd.collector.envelope import envelope_fault, is_command
+from kimiaepd.collector.history import BEGINNING, History, own_place
+from kimiaepd.collector.outgoing import Outgoing, is_light
+from kimiaepd.collector.roster import Refusal, Roster
+from kimiaepd.mapping.event import Capture
+from kimiaepd.mapping.json_value import JSON, JSONObject, dump
+from kimiaepd.storage.journal import Position
+
+_PIECE = 256
+"""Held events that one replay looks at before it asks again what is held."""
+
+
+@frozen
+class Demand:
+    """What a subscription wants.
+
+    Attributes:
+        filter: which events.
+        ceiling: how much of them at most; None: as they came.
+        since: from which positions on, by session; None: from now on.
+        everything: from the earliest that is held, of every session (section 5, replay-all).
+    """
+
+    filter: Filter
+    ceiling: Capture | None = None
+    since: tuple[tuple[str, Position], ...] = ()
+    everything: bool = False
+
+
+@define(eq=False)
+class Subscription:
+    """A consumer's standing wish, and where what it gets is put.
+
+    Attributes:
+        demand: what it wants.
+        outgoing: the consumer's queue.
+        frame: makes a message of an event: how it is said on this transport.
+        exhausted: makes the message that says where replay had to begin.
+    """
+
+    demand: Demand
+    outgoing: Outgoing
+    frame: Callable[[JSONObject, bytes], str]
+    exhausted: Callable[[str, Position], str]
+
+    def offer(self, event: JSONObject, line: bytes) -> None:
+        """Put an event that it wants into the queue."""
+        message = self.message(event, line)
+        if message is not None:
+            self.outgoing.put(message, light=is_light(event.get("severity")))
+
+    def message(self, event: JSONObject, line: bytes) -> str | None:
+        """What an event is for it; None where it does not want it."""
+        if not self.demand.filter.matches(event):
+            return None
+        ceiling = self.demand.ceiling
+        if ceiling is not None and (lower := downlevel(event, ceiling)) is not event:
+            event, line = lower, dump(lower)
+        return self.frame(event, line)
+
+
+@define(eq=False)
+class Emitter:
+    """A duplex connection that may be sent commands; the roster holds what it claims.
+
+    Attributes:
+        outgoing: its queue.
+    """
+
+    outgoing: Outgoing
+
+
+@define(eq=False)
+class Hub:
+    """One collector.
+
+    Attributes:
+        history: what is held.
+        roster: which connection claims what.
+        taken: events taken in.
+        refused: events that were none.
+    """
+
+    history: History = field(factory=History)
+    roster: Roster[Emitter] = field(factory=Roster)
+    taken: int = 0
+    refused: int = 0
+    _subscriptions: dict[Subscription, None] = field(factory=dict)
+
+    def ingest(
+        self,
+        event: JSON,
+        line: bytes,
+        *,
+        sender: Emitter | None = None,
+        is_authenticated: bool = True,
+    ) -> str | Refusal | None:
+        """Take in what an emitter or a commander sent.
+
+        Args:
+            event: what it is.
+            line: the same as bytes, on one line, as received.
+            sender: the duplex connection that it came over; it claims the event's session.
+            is_authenticated: whether that one may command.
+
+        Returns:
+            None where it was taken; why it is no event; or why a command goes nowhere.
+        """
+        fault = envelope_fault(event)
+        if fault is not None or not isinstance(event, dict):
+            self.refused += 1
+            return fault or "not an object"
+        self.taken += 1
+        kind = str(event["type"])
+        if is_command(kind):
+            return self._command(event, line, is_authenticated=is_authenticated)
+        if not kind.startswith("agent."):
+            if sender is not None and own_place(event):  # another's words claim nothing
+                self.roster.claimed(sender, str(event["session"]))
+            self.history.admit(event, line)
+        self._fan_out(event, line)
+        return None
+
+    def _command(self, event: JSONObject, line: bytes, *, is_authenticated: bool) -> Refusal | None:
+        target = self.roster.route(event, is_authenticated=is_authenticated)
+        if isinstance(target, Refusal):
+            return target
+        target.outgoing.put(line.decode("utf-8", "replace"))
+        self._fan_out(event, line)
+        return None
+
+    def _fan_out(self, event: JSONObject, line: bytes) -> None:
+        for subscription in self._subscriptions:
+            subscription.offer(event, line)
+
+    # --- consumers -------------------------------------------------------------------------------
+
+    def subscribe(self, subscription: Subscription, *, live: bool = True) -> None:
+        """Give a subscription what is held since its positions, and then what comes.
+
+        What is held is read as it is asked for, up to what was there now: what comes after that is
+        live, so that nothing is missed and nothing comes twice.
+        """
+        demand = subscription.demand
+        since = demand.since
+        if demand.everything:
+            since = tuple((session, BEGINNING) for session in self.history.sessions())
+        until = {session: last for session, _ in since if (last := self.history.last(session))}
+        subscription.outgoing.replay(self._replay(subscription, since, until))
+        if live:
+            self._subscriptions[subscription] = None
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Forget a subscription; one that is not there is none."""
+        self._subscriptions.pop(subscription, None)
+
+    @property
+    def subscriptions(self) -> int:
+        """How many there are."""
+        return len(self._subscriptions)
+
+    def _replay(
+        self,
+        subscription: Subscription,
+        since: tuple[tuple[str, Position], ...],
+        until: Mapping[str, Position],
+    ) -> Iterator[str]:
+        for session, beginning in since:
+            position, end = beginning, until.get(session)
+            asked = not subscription.demand.everything
+            while end is not None and position < end:
+                replay = self.history.after(session, position)
+                if replay.exhausted is not None and asked:
+                    yield subscription.exhausted(session, replay.exhausted)
+                piece = [held for held in replay.held[:_PIECE] if held.at <= end]
+                if not piece:
+                    break
+                for held in piece:
+                    message = subscription.message(held.event, held.line)
+                    if message is not None:
+                        yield message
+                position, asked = piece[-1].at, True
