@@ -1,0 +1,257 @@
+"""The collector's routes: discovery, ingest, stream, socket, health (AEP-0003 section 3).
+
+Rules:
+- Nothing is served without a token but `/healthz`, which says that we live and nothing else; a
+  token that only observes cannot send events. A Host that is not ours, and an Origin of another
+  site, are refused before anything else is looked at.
+- A batch is taken whole or refused whole, with the first line that is wrong.
+- A body is read no further than its limit.
+
+Who may do what is `access.py`'s decision; what becomes of an event `hub.py`'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+
+import trio
+from attrs import define, field
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from kimiaepd import __version__
+from kimiaepd.collector.access import Access, Role
+from kimiaepd.collector.asked import AskedError, read_query
+from kimiaepd.collector.duplex import Conversation, Terms
+from kimiaepd.collector.envelope import envelope_fault, is_command
+from kimiaepd.collector.hub import Hub
+from kimiaepd.collector.stream import messages
+from kimiaepd.mapping.event import VERSION, Capture
+from kimiaepd.mapping.json_value import JSON, JSONObject, MalformedJSONError, dump, parse
+
+MOST_BODY = 16 << 20
+MOST_BATCH = 10_000
+MOST_CONNECTIONS = 256
+"""Streams and sockets at once; one more is turned away."""
+
+
+class _RefusedError(Exception):
+    """A request that is answered by an error."""
+
+    def __init__(self, status: int, body: JSONObject) -> None:
+        super().__init__(status)
+        self.status = status
+        self.body = body
+
+
+@define(eq=False)
+class Collector:
+    """The endpoint.
+
+    Attributes:
+        hub: what is held, and who is there.
+        access: who may do what.
+        stopping: set when it closes in an orderly way.
+        connections: streams and sockets that are there.
+    """
+
+    hub: Hub
+    access: Access
+    stopping: trio.Event = field(factory=trio.Event)
+    connections: int = 0
+
+    def app(self) -> Starlette:
+        """The ASGI application."""
+        return Starlette(
+            routes=[
+                Route("/healthz", self.health),
+                Route("/events", self.discovery, methods=["GET"]),
+                Route("/events", self.take, methods=["POST"]),
+                Route("/.well-known/aep", self.discovery, methods=["GET"]),
+                Route("/stream", self.stream, methods=["GET"]),
+                WebSocketRoute("/socket", self.socket),
+            ]
+        )
+
+    # --- small answers ---------------------------------------------------------------------------
+
+    async def health(self, request: Request) -> Response:
+        """That we live; for whoever has a token, how much there is."""
+        body: JSONObject = {"ok": True}
+        if self._role(request) is not Role.NONE:
+            body |= {
+                "version": __version__,
+                "connections": self.connections,
+                "subscriptions": self.hub.subscriptions,
+                "taken": self.hub.taken,
+                "refused": self.hub.refused,
+            }
+        return JSONResponse(body)
+
+    async def discovery(self, request: Request) -> Response:
+        """The discovery document (section 3.4)."""
+        if refusal := self._refuse(request, Role.OBSERVE):
+            return refusal
+        endpoints = {"events": "/events", "stream": "/stream", "socket": "/socket"}
+        return JSONResponse(
+            {
+                "aep": [VERSION],
+                "role": "collector",
+                "endpoints": endpoints,
+                "capabilities": self.capabilities,
+            }
+        )
+
+    @property
+    def capabilities(self) -> JSONObject:
+        """What this endpoint can (section 4)."""
+        return {
+            "filters": ["attr-match"],
+            "replay": {"buffer": self.hub.history.bounds.events, "all": True},
+            "capture": [level.word for level in Capture],
+            "control": {"accepts": []},
+            "roster": {},
+            "experimental": {},
+        }
+
+    def _role(self, request: Request) -> Role:
+        headers = request.headers.raw
+        return self.access.role(headers) if self.access.is_own(headers) else Role.NONE
+
+    def _refuse(self, request: Request, needed: Role) -> Response | None:
+        if not self.access.is_own(request.headers.raw):
+            return JSONResponse({"error": "forbidden", "detail": "not this host"}, 403)
+        role = self.access.role(request.headers.raw)
+        if role is Role.NONE:
+            return JSONResponse(
+                {"error": "unauthorized"}, 401, headers={"WWW-Authenticate": "Bearer"}
+            )
+        if role < needed:
+            return JSONResponse({"error": "forbidden", "detail": "this token only observes"}, 403)
+        return None
+
+    # --- ingest ----------------------------------------------------------------------------------
+
+    async def take(self, request: Request) -> Response:
+        """Take events in (section 3.2)."""
+        if refusal := self._refuse(request, Role.CONTROL):
+            return refusal
+        try:
+            for event, line in await _read_batch(request):
+                self.hub.ingest(event, line)
+        except _RefusedError as refused:
+            return JSONResponse(refused.body, refused.status)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        return Response(status_code=202)
+
+    # --- consumers -------------------------------------------------------------------------------
+
+    async def stream(self, request: Request) -> Response:
+        """Server-sent events (section 3.3)."""
+        if refusal := self._refuse(request, Role.OBSERVE):
+            return refusal
+        if self.connections >= MOST_CONNECTIONS:
+            return PlainTextResponse("too many connections", 503, headers={"Retry-After": "5"})
+        try:
+            demand = read_query(request.query_params, request.headers.get("last-event-id"))
+        except AskedError as error:
+            return PlainTextResponse(str(error), 400)
+        live = request.query_params.get("live") != "0"
+        found = messages(self.hub, demand, live=live, stopping=self.stopping)
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(
+            self._counted(found), media_type="text/event-stream", headers=headers
+        )
+
+    async def _counted(self, found: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
+        self.connections += 1
+        try:
+            async with contextlib.aclosing(found) as stream:
+                async for message in stream:
+                    yield message
+        finally:
+            self.connections -= 1
+
+    async def socket(self, socket: WebSocket) -> None:
+        """The duplex endpoint (section 3.5)."""
+        headers = socket.headers.raw
+        handshake = self.access.handshake(headers)
+        if handshake.role is Role.NONE or not self.access.is_own(headers):
+            await _deny(socket, handshake.role)
+            return
+        if self.connections >= MOST_CONNECTIONS:
+            await socket.send_denial_response(
+                PlainTextResponse("too many connections", 503, headers={"Retry-After": "5"})
+            )
+            return
+        self.connections += 1
+        try:
+            await socket.accept(subprotocol=handshake.subprotocol)
+            terms = Terms(
+                may_control=handshake.role is Role.CONTROL,
+                identity={"agent": "kimiaepd", "instance": __version__},
+                capabilities=self.capabilities,
+                stopping=self.stopping,
+            )
+            await Conversation(socket, self.hub, terms).run()
+        finally:
+            self.connections -= 1
+
+
+async def _deny(socket: WebSocket, role: Role) -> None:
+    """Refuse a handshake: 401 where the token is at fault, 403 where it is not."""
+    status = 401 if role is Role.NONE else 403
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}  # noqa: PLR2004
+    await socket.send_denial_response(Response(status_code=status, headers=headers))
+
+
+async def _read_batch(request: Request) -> list[tuple[JSON, bytes]]:
+    """The events of a request, each with its line.
+
+    Raises:
+        _RefusedError: it is not taken.
+    """
+    if request.headers.get("aep-version") != VERSION:
+        raise _RefusedError(426, {"versions": [VERSION]})
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in ("application/json", "application/x-ndjson"):
+        raise _RefusedError(415, {"error": "unsupported-media-type"})
+    body = await _read_body(request)
+    lines = body.split(b"\n") if kind == "application/x-ndjson" else [body]
+    lines = [line for line in lines if line.strip()]
+    if len(lines) > MOST_BATCH:
+        raise _RefusedError(
+            413, {"error": "too-many-events", "max": MOST_BATCH, "count": len(lines)}
+        )
+    return [_read_event(number, line) for number, line in enumerate(lines)]
+
+
+async def _read_body(request: Request) -> bytes:
+    body = bytearray()
+    async with contextlib.aclosing(request.stream()) as pieces:
+        async for piece in pieces:
+            body += piece
+            if len(body) > MOST_BODY:
+                raise _RefusedError(413, {"error": "payload-too-large", "max_bytes": MOST_BODY})
+    return bytes(body)
+
+
+def _read_event(number: int, line: bytes) -> tuple[JSON, bytes]:
+    try:
+        event = parse(line)
+    except MalformedJSONError as error:
+        raise _RefusedError(
+            400, {"error": "invalid-json", "line": number, "detail": str(error)}
+        ) from None
+    fault = envelope_fault(event)
+    if fault is None and isinstance(event, dict) and is_command(str(event.get("type"))):
+        fault = "commands travel over the socket alone (AEP-0004 section 4)"
+    if fault:
+        raise _RefusedError(400, {"error": "invalid-event", "line": number, "detail": fault})
+    line = line.strip()
+    return event, dump(event) if b"\n" in line else line
