@@ -157,6 +157,22 @@ def test_a_foreign_emitters_event_is_no_place_to_begin_at() -> None:
     assert replay.exhausted == (0, 2)
 
 
+def test_a_place_of_which_one_event_is_held_and_another_was_let_go_is_told_of() -> None:
+    twins = [event("s", 1), event("s", 1, id="of another"), event("s", 2)]
+    history = holding(event("s", 0), *twins, bounds=Bounds(events=2))
+    assert history.after("s", (0, 0)).exhausted == (0, 1)
+    assert history.after("s", (0, 1)).exhausted is None
+
+
+def test_where_foreign_events_alone_are_held_what_went_before_them_is_told_of() -> None:
+    made = [event("s", 0), event("s", 1), event("s", None), event("s", None, id="more")]
+    history = holding(*made, bounds=Bounds(events=2))
+    replay = history.after("s", (0, 0))
+    assert len(replay.held) == 2
+    assert replay.exhausted == (0, 1)
+    assert history.after("s", (0, 1)).exhausted is None
+
+
 @pytest.mark.parametrize("seq", [True, "1", 1.5, -1, 2**60, 1e300, None, [], {}])
 def test_what_is_no_place_is_none(seq: JSON) -> None:
     assert own_place({"seq": seq}) is None
