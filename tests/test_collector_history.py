@@ -107,6 +107,57 @@ def test_the_last_epoch_comes_last_and_one_that_is_not_said_is_zero() -> None:
     assert [held.at for held in history.after("s", BEGINNING).held] == [(0, 7), (1, 9), (2, 0)]
 
 
+# --- bit by bit --------------------------------------------------------------------------------
+
+
+def ids(history: History, asked: Position, *, most: int, session: str = "s") -> list[JSON]:
+    pieces = history.pieces(session, asked, until=history.taken, most=most)
+    return [held.event["id"] for piece in pieces for held in piece.held]
+
+
+def test_foreign_events_at_one_place_come_once_each_and_come_to_an_end() -> None:
+    foreign = [event("s", None, id=f"foreign {number}") for number in range(7)]
+    history = holding(event("s", 0), *foreign, event("s", 1))
+    expected = [made["id"] for made in [*foreign, event("s", 1)]]
+    assert ids(history, (0, 0), most=2) == expected
+    assert ids(history, BEGINNING, most=3) == ["s/0/0", *expected]
+    assert ids(history, (0, 1), most=2) == []
+
+
+def test_a_session_of_foreign_events_alone_is_replayed_too() -> None:
+    foreign = [event("s", None, id=f"foreign {number}") for number in range(3)]
+    history = holding(*foreign)
+    assert ids(history, BEGINNING, most=1) == [made["id"] for made in foreign]
+
+
+def test_what_comes_while_it_is_read_is_left_to_those_who_listen() -> None:
+    history = holding(*(event("s", seq) for seq in (0, 2, 4)))
+    pieces = history.pieces("s", BEGINNING, until=history.taken, most=1)
+    assert [held.at for held in next(pieces).held] == [(0, 0)]
+    for seq in (1, 3, 5):
+        history.admit(event("s", seq), line(event("s", seq)))
+    assert [held.at for piece in pieces for held in piece.held] == [(0, 2), (0, 4)]
+
+
+def test_what_is_let_go_before_it_was_read_is_told_of() -> None:
+    history = holding(*(event("s", seq) for seq in range(4)), bounds=Bounds(events=4))
+    pieces = history.pieces("s", BEGINNING, until=history.taken, most=1)
+    next(pieces)
+    for seq in (4, 5):
+        history.admit(event("s", seq), line(event("s", seq)))
+    gap, *rest = pieces
+    assert (gap.exhausted, [held.at for held in gap.held]) == ((0, 2), [(0, 2)])
+    assert [(piece.exhausted, piece.held[0].at) for piece in rest] == [(None, (0, 3))]
+
+
+def test_a_session_that_is_evicted_before_it_was_read_ends_its_replay() -> None:
+    history = holding(event("s", 0), event("s", 1), bounds=Bounds(sessions=1))
+    pieces = history.pieces("s", BEGINNING, until=history.taken, most=1)
+    next(pieces)
+    history.admit(event("t", 0), b"{}")
+    assert list(pieces) == []
+
+
 # --- what comes in -----------------------------------------------------------------------------
 
 
@@ -301,6 +352,9 @@ def test_it_holds_what_the_model_holds(
     assert history.sessions() == list(model.held)
     for session in "abc":
         replay = history.after(session, asked)
+        whole = [held.event["id"] for held in replay.held]
+        assert ids(history, asked, most=2, session=session) == whole
+        assert ids(history, BEGINNING, most=2, session=session) == model.after(session, BEGINNING)
         assert [held.event["id"] for held in replay.held] == model.after(session, asked)
         assert (replay.exhausted is not None) == model.is_missing(session, asked)
         if replay.exhausted is not None:

@@ -21,7 +21,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
+from collections.abc import Iterator
 from hashlib import blake2b
+from itertools import islice
 from operator import attrgetter
 
 from attrs import define, field, frozen
@@ -42,6 +44,7 @@ _LARGEST = 2**53
 """Beyond it a double is no exact number any more, and so no position."""
 
 _place = attrgetter("at")
+_rank = attrgetter("at", "number")
 
 
 @frozen
@@ -68,12 +71,14 @@ class Held:
         at: where it stands; one without a seq of its own, the place of the event before it.
         has_place: whether that place is its own.
         key: its `(source, id)`, as a digest.
+        number: of all that was ever taken in, the how manieth it was.
     """
 
     line: bytes
     at: Position
     has_place: bool
     key: bytes
+    number: int
 
     @property
     def event(self) -> JSONObject:
@@ -169,9 +174,15 @@ class _Session:
         first = bisect_left(events, position, key=_place)
         later = bisect_right(events, position, lo=first, key=_place)
         between = [held for held in events[first:later] if not held.has_place]
-        return Replay(between + events[later:], self._exhausted(position))
+        return Replay(between + events[later:], self.exhausted(position))
 
-    def _exhausted(self, position: Position) -> Position | None:
+    def following(self, rank: tuple[Position, int], until: int) -> Iterator[Held]:
+        """What comes behind a place and a number, of what was there at `until`."""
+        first = bisect_right(self._events, rank, key=_rank)
+        return (held for held in self._events[first:] if held.number <= until)
+
+    def exhausted(self, position: Position) -> Position | None:
+        """As `Replay` says it."""
         if position == BEGINNING:
             return None
         earliest = next((held.at for held in self._events if held.has_place), self._events[0].at)
@@ -194,6 +205,7 @@ class History:
         late: events that were older than what had been let go.
         evicted_events: events let go one by one.
         evicted_sessions: sessions let go whole.
+        taken: how many events were ever taken in: a moment, for `pieces`.
     """
 
     bounds: Bounds = field(factory=Bounds)
@@ -203,6 +215,7 @@ class History:
     late: int = 0
     evicted_events: int = 0
     evicted_sessions: int = 0
+    taken: int = 0
     _sessions: OrderedDict[str, _Session] = field(factory=OrderedDict)
     """The one that was written to last comes last."""
 
@@ -232,7 +245,8 @@ class History:
         if has_place and at <= session.lost:
             self.late += 1
             return False
-        held = Held(line, at, has_place, key)
+        self.taken += 1
+        held = Held(line, at, has_place, key, self.taken)
         session.add(held)
         self.events += 1
         self.size += held.weight
@@ -266,6 +280,32 @@ class History:
         """What is held of a session after a position; nothing where nothing of it is held."""
         found = self._sessions.get(session)
         return Replay([]) if found is None else found.after(position)
+
+    def pieces(
+        self, session: str, position: Position, *, until: int, most: int = 256
+    ) -> Iterator[Replay]:
+        """What `after` gives, bit by bit, read when it is asked for: it keeps nothing alive.
+
+        Each event comes once, however many share a place; the generator ends, whatever comes in
+        meanwhile; and what is let go before it was read is told of.
+
+        Args:
+            session: whose.
+            position: after which one.
+            until: the `taken` of the moment of which it shall tell; what came later is left out.
+            most: events at once.
+        """
+        rank, asked = (position, 0), position
+        while (found := self._sessions.get(session)) is not None:
+            behind = found.following(rank, until)
+            later = (held for held in behind if held.at > position or not held.has_place)
+            replay = Replay(list(islice(later, most)), found.exhausted(asked))
+            if replay.held or replay.exhausted:
+                yield replay
+            if not replay.held:
+                return
+            last = replay.held[-1]
+            rank, asked = (last.at, last.number), last.at
 
     def last(self, session: str) -> Position | None:
         """The newest place that is held of a session; None where nothing of it is."""
