@@ -97,6 +97,7 @@ class Conversation:
             async with trio.open_nursery() as conversation_nursery:
                 conversation_nursery.start_soon(self._write)
                 conversation_nursery.start_soon(self._watch)
+                conversation_nursery.start_soon(self._give_up)
                 conversation_nursery.start_soon(self._await_stop)
                 await self._read()
         except* _EndError as group:
@@ -104,9 +105,12 @@ class Conversation:
         except* (WebSocketDisconnect, trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the other side has gone
         finally:
-            self.hub.roster.left(self._emitter)
-            for subscription in self._subscriptions.values():
-                self.hub.unsubscribe(subscription)
+            self._leave()
+
+    def _leave(self) -> None:
+        self.hub.roster.left(self._emitter)
+        for subscription in self._subscriptions.values():
+            self.hub.unsubscribe(subscription)
 
     # --- hello -----------------------------------------------------------------------------------
 
@@ -165,15 +169,16 @@ class Conversation:
                 self._take_event(value, text)
 
     def _take_event(self, event: JSONObject, text: str) -> None:
+        cause = event.get("id")
+        if not self.terms.may_control:
+            self._put(_error("unauthorized", cause=cause, detail="this token only observes"))
+            return
         line = text.encode("utf-8", "replace")
         if b"\n" in line:
             line = dump(event)
-        outcome = self.hub.ingest(
-            event, line, sender=self._emitter, is_authenticated=self.terms.may_control
-        )
+        outcome = self.hub.ingest(event, line, sender=self._emitter)
         if outcome is None:
             return
-        cause = event.get("id")
         if isinstance(outcome, Refusal):
             self._put(_error(outcome.code, cause=cause, detail=outcome.detail))
         else:
@@ -221,9 +226,8 @@ class Conversation:
     # --- writing ---------------------------------------------------------------------------------
 
     async def _write(self) -> None:
-        while (message := await self._outgoing.get()) is not None:
-            await self.socket.send_text(message)
-        raise _EndError(_TRY_AGAIN_LATER, "too slow; resume from your positions")
+        while True:
+            await self.socket.send_text(await self._outgoing.get())
 
     def _put(self, frame: JSONObject) -> None:
         self._outgoing.put(dump(frame).decode("utf-8"))
@@ -258,6 +262,11 @@ class Conversation:
                 raise _EndError(_GOING_AWAY, "silent")
             number += 1
             self._put({"type": "ping", "t": number})
+
+    async def _give_up(self) -> None:
+        await self._outgoing.over.wait()
+        self._leave()  # at once: the writer is stuck in a send that nobody can cancel (`serve.py`)
+        raise _EndError(_TRY_AGAIN_LATER, "too slow; resume from your positions")
 
     async def _await_stop(self) -> None:
         await self.terms.stopping.wait()

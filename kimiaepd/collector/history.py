@@ -128,10 +128,6 @@ class _Session:
     def __len__(self) -> int:
         return len(self._events)
 
-    @property
-    def newest(self) -> Position:
-        return self._events[-1].at
-
     def has(self, key: bytes) -> bool:
         return key in self._keys
 
@@ -306,11 +302,6 @@ class History:
                 return
             last = replay.held[-1]
             rank, asked = (last.at, last.number), last.at
-
-    def last(self, session: str) -> Position | None:
-        """The newest place that is held of a session; None where nothing of it is."""
-        found = self._sessions.get(session)
-        return found.newest if found else None
 
     def sessions(self) -> list[str]:
         """The sessions of which something is held, the one that was written to last at the end."""

@@ -12,7 +12,7 @@ It knows no transport: `routes.py`, `stream.py` and `duplex.py` do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from attrs import define, field, frozen
 
@@ -25,9 +25,6 @@ from kimiaepd.collector.roster import Refusal, Roster
 from kimiaepd.mapping.event import Capture
 from kimiaepd.mapping.json_value import JSON, JSONObject, dump
 from kimiaepd.storage.journal import Position
-
-_PIECE = 256
-"""Held events that one replay looks at before it asks again what is held."""
 
 
 @frozen
@@ -165,8 +162,8 @@ class Hub:
         since = demand.since
         if demand.everything:
             since = tuple((session, BEGINNING) for session in self.history.sessions())
-        until = {session: last for session, _ in since if (last := self.history.last(session))}
-        subscription.outgoing.replay(self._replay(subscription, since, until))
+        replay = self._replay(subscription, since, self.history.taken)
+        subscription.outgoing.replay(replay)
         if live:
             self._subscriptions[subscription] = None
 
@@ -180,23 +177,13 @@ class Hub:
         return len(self._subscriptions)
 
     def _replay(
-        self,
-        subscription: Subscription,
-        since: tuple[tuple[str, Position], ...],
-        until: Mapping[str, Position],
+        self, subscription: Subscription, since: tuple[tuple[str, Position], ...], until: int
     ) -> Iterator[str]:
-        for session, beginning in since:
-            position, end = beginning, until.get(session)
-            asked = not subscription.demand.everything
-            while end is not None and position < end:
-                replay = self.history.after(session, position)
-                if replay.exhausted is not None and asked:
+        for session, position in since:
+            for replay in self.history.pieces(session, position, until=until):
+                if replay.exhausted is not None:
                     yield subscription.exhausted(session, replay.exhausted)
-                piece = [held for held in replay.held[:_PIECE] if held.at <= end]
-                if not piece:
-                    break
-                for held in piece:
+                for held in replay.held:
                     message = subscription.message(held.event, held.line)
                     if message is not None:
                         yield message
-                position, asked = piece[-1].at, True

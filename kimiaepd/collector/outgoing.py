@@ -5,7 +5,8 @@ Rules (AEP-0003 section 8.4):
 - Above `HARD_BYTES` the consumer is left: an event of more weight is never silently dropped. It
   comes back and resumes by its positions.
 - Putting waits for nobody: a consumer that reads nothing costs its own queue.
-- A replay is no part of the queue: its messages are made as they are asked for, and come first.
+- A replay has its turn in the queue, and costs nothing there: its messages are made as they are
+  asked for.
 
 Worst case a consumer: `HARD_BYTES` and the one message by which it is exceeded.
 """
@@ -40,27 +41,27 @@ class Outgoing:
         soft: bytes above which light messages are dropped.
         hard: bytes above which nothing more is taken.
         dropped: how many light ones were.
-        is_over: whether the consumer is too far behind to be served.
+        over: set when the consumer is too far behind to be served: whoever writes to it may be
+            stuck in that, and has to be told.
     """
 
-    soft: int = SOFT_BYTES
-    hard: int = HARD_BYTES
+    soft: int = field(factory=lambda: SOFT_BYTES)
+    hard: int = field(factory=lambda: HARD_BYTES)
     dropped: int = 0
-    is_over: bool = False
-    _waiting: deque[str] = field(factory=deque)
-    _replays: deque[Iterator[str]] = field(factory=deque)
+    over: trio.Event = field(factory=trio.Event)
+    _waiting: deque[str | Iterator[str]] = field(factory=deque)
     _size: int = 0
     _woken: trio.Event = field(factory=trio.Event)
 
     def put(self, message: str, *, light: bool = False) -> None:
         """Take a message on, drop it, or give the consumer up."""
-        if self.is_over:
+        if self.over.is_set():
             return
         if light and self._size > self.soft:
             self.dropped += 1
             return
         if self._size > self.hard:
-            self.is_over = True
+            self.over.set()
             self._waiting.clear()
         else:
             self._waiting.append(message)
@@ -68,31 +69,26 @@ class Outgoing:
         self._woken.set()
 
     def replay(self, messages: Iterator[str]) -> None:
-        """Hand these out before anything that waits."""
-        self._replays.append(messages)
+        """Hand these out when it is their turn."""
+        self._waiting.append(messages)
         self._woken.set()
 
     def get_nowait(self) -> str | None:
         """The next message; None where there is none now."""
-        return None if self.is_over else self._next()
-
-    async def get(self) -> str | None:
-        """The next message; None where the consumer is given up."""
-        while True:
-            if self.is_over:
-                return None
-            if (message := self._next()) is not None:
+        while self._waiting:
+            first = self._waiting[0]
+            if isinstance(first, str):
+                self._size -= len(first)
+                self._waiting.popleft()
+                return first
+            if (message := next(first, None)) is not None:
                 return message
+            self._waiting.popleft()
+        return None
+
+    async def get(self) -> str:
+        """The next message."""
+        while (message := self.get_nowait()) is None:
             self._woken = trio.Event()
             await self._woken.wait()
-
-    def _next(self) -> str | None:
-        while self._replays:
-            if (message := next(self._replays[0], None)) is not None:
-                return message
-            self._replays.popleft()
-        if not self._waiting:
-            return None
-        message = self._waiting.popleft()
-        self._size -= len(message)
         return message

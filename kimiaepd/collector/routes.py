@@ -13,14 +13,14 @@ Who may do what is `access.py`'s decision; what becomes of an event `hub.py`'s.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
 
 import trio
 from attrs import define, field
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from kimiaepd import __version__
@@ -29,7 +29,7 @@ from kimiaepd.collector.asked import AskedError, read_query
 from kimiaepd.collector.duplex import Conversation, Terms
 from kimiaepd.collector.envelope import envelope_fault, is_command
 from kimiaepd.collector.hub import Hub
-from kimiaepd.collector.stream import messages
+from kimiaepd.collector.stream import EventStream
 from kimiaepd.mapping.event import VERSION, Capture
 from kimiaepd.mapping.json_value import JSON, JSONObject, MalformedJSONError, dump, parse
 
@@ -162,20 +162,7 @@ class Collector:
         except AskedError as error:
             return PlainTextResponse(str(error), 400)
         live = request.query_params.get("live") != "0"
-        found = messages(self.hub, demand, live=live, stopping=self.stopping)
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(
-            self._counted(found), media_type="text/event-stream", headers=headers
-        )
-
-    async def _counted(self, found: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
-        self.connections += 1
-        try:
-            async with contextlib.aclosing(found) as stream:
-                async for message in stream:
-                    yield message
-        finally:
-            self.connections -= 1
+        return _Counted(self, EventStream(self.hub, demand, live, self.stopping))
 
     async def socket(self, socket: WebSocket) -> None:
         """The duplex endpoint (section 3.5)."""
@@ -201,6 +188,22 @@ class Collector:
             await Conversation(socket, self.hub, terms).run()
         finally:
             self.connections -= 1
+
+
+class _Counted(Response):
+    """A stream that counts as a connection while it lasts."""
+
+    def __init__(self, collector: Collector, stream: EventStream) -> None:
+        super().__init__()
+        self._collector = collector
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._collector.connections += 1
+        try:
+            await self._stream(scope, receive, send)
+        finally:
+            self._collector.connections -= 1
 
 
 async def _deny(socket: WebSocket, role: Role) -> None:

@@ -1,27 +1,34 @@
-"""The collector's life: a port of its own, Hypercorn on it, and an orderly end.
+"""The collector's life: a port of its own, Hypercorn's connections on it, and an orderly end.
 
 Rules:
 - The wanted port, or the next free one: whoever needs it reads it from us, never from a guess.
 - A stop tells every consumer, waits `GRACE_SECONDS`, and cuts off who is still there.
 - What the application raises costs one connection and is logged here; Hypercorn itself says nothing
   to stderr, and no request line, which could hold what nobody should read, is ever logged.
+- Hypercorn shields what it sends from every cancellation: a peer that reads nothing would hold a
+  connection, and us, for good. So the stream beneath has a deadline of its own for each send, and
+  is closed under Hypercorn's hands where we have to go.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
-import os
 import socket
+import ssl
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import structlog
 import trio
 from attrs import frozen
 from hypercorn.config import Config
-from hypercorn.trio import serve as serve_asgi
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import AppWrapper, ASGIFramework, ConnectionState
+from hypercorn.utils import wrap_app
 
 from kimiaepd.collector.duplex import MOST_MESSAGE
 from kimiaepd.collector.routes import Collector
@@ -32,6 +39,9 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 PORT = 8398
 PORTS_TRIED = 20
 GRACE_SECONDS = 2.0
+SEND_SECONDS = 10.0
+"""How long a peer may take nothing of what it is sent."""
+
 BACKLOG = 128
 
 _TAKEN = (errno.EADDRINUSE, errno.EACCES)
@@ -87,30 +97,136 @@ async def serve(
 
     The listener is closed in every case.
     """
+    listener.setblocking(False)
+    doors = _Doors(trio.SocketListener(trio.socket.from_stdlib_socket(listener)))
+    context = WorkerContext(None)
+    app = wrap_app(cast("ASGIFramework", collector.app()), 0, "asgi")
+    handle = partial(_converse, app, _config(), context)
+    async with trio.open_nursery() as connection_nursery:
+        try:
+            async with trio.open_nursery() as accept_nursery:
+                accept_nursery.start_soon(
+                    partial(
+                        trio.serve_listeners,
+                        handle,
+                        [_secured(doors, tls)],
+                        handler_nursery=connection_nursery,
+                    )
+                )
+                task_status.started()
+                await collector.stopping.wait()
+                accept_nursery.cancel_scope.cancel()
+            await context.terminated.set()
+            connection_nursery.cancel_scope.deadline = trio.current_time() + GRACE_SECONDS
+            with trio.move_on_after(GRACE_SECONDS):
+                await doors.emptied()
+        finally:
+            doors.slam()
+        connection_nursery.cancel_scope.cancel()
+
+
+async def _converse(
+    app: AppWrapper, config: Config, context: WorkerContext, stream: trio.abc.Stream
+) -> None:
+    """One connection; what goes wrong with it is its own."""
+    # Hypercorn takes any stream that has a socket beneath; only its annotation is narrower.
+    one = cast("trio.SSLStream[trio.SocketStream]", stream)
+    try:
+        await TCPServer(app, config, context, ConnectionState({}), one)
+    except Exception:
+        # A defect of ours, or of a library: it costs this connection alone.
+        log.exception("collector connection failed")
+    finally:
+        await trio.aclose_forcefully(stream)
+
+
+def _secured(doors: _Doors, tls: Tls | None) -> trio.abc.Listener[trio.abc.Stream]:
+    if tls is None:
+        return doors
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tls.certificate, tls.key)
+    return cast(
+        "trio.abc.Listener[trio.abc.Stream]",
+        trio.SSLListener(doors, context, https_compatible=True),
+    )
+
+
+def _config() -> Config:
     config = Config()
-    # Hypercorn takes a descriptor over, and lets children inherit it.
-    descriptor = os.dup(listener.fileno())
-    config.bind = [f"fd://{descriptor}"]
     config.accesslog = None
     config.errorlog = _quiet_logger()
-    config.graceful_timeout = GRACE_SECONDS
     config.include_server_header = False
     config.websocket_max_message_size = MOST_MESSAGE
     config.h11_max_incomplete_size = 64 << 10
     config.alpn_protocols = ["http/1.1"]
-    if tls:
-        config.certfile, config.keyfile = str(tls.certificate), str(tls.key)
-    with contextlib.closing(listener):
-        async with trio.open_nursery() as asgi_nursery:
-            run = partial(
-                serve_asgi,
-                collector.app(),  # type: ignore[arg-type] # the two spell one protocol differently
-                config,
-                shutdown_trigger=collector.stopping.wait,
-            )
-            await asgi_nursery.start(run)
-            os.set_inheritable(descriptor, False)
-            task_status.started()
+    return config
+
+
+class _Door(trio.abc.HalfCloseableStream):
+    """A connection whose peer must take what it is sent, in time."""
+
+    def __init__(self, stream: trio.SocketStream, closed: Callable[[_Door], None]) -> None:
+        self.socket = stream.socket
+        self._stream = stream
+        self._closed = closed
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        with trio.move_on_after(SEND_SECONDS) as scope:
+            await self._stream.send_all(data)
+        if scope.cancelled_caught:
+            raise trio.BrokenResourceError("the peer takes nothing")
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        return await self._stream.receive_some(max_bytes)
+
+    async def aclose(self) -> None:
+        self._closed(self)
+        await self._stream.aclose()
+
+    def slam(self) -> None:
+        """Close it now, under the hands of whoever uses it."""
+        self._closed(self)
+        self.socket.close()
+
+
+class _Doors(trio.abc.Listener[trio.abc.Stream]):
+    """The listener, and every connection that came through it and is still there."""
+
+    def __init__(self, listener: trio.SocketListener) -> None:
+        self._listener = listener
+        self._open: set[_Door] = set()
+        self._emptied = trio.Event()
+
+    async def accept(self) -> trio.abc.Stream:
+        door = _Door(await self._listener.accept(), self._close)
+        self._open.add(door)
+        return door
+
+    def _close(self, door: _Door) -> None:
+        self._open.discard(door)
+        if not self._open:
+            self._emptied.set()
+
+    async def emptied(self) -> None:
+        """Wait until nobody is there any more."""
+        while self._open:
+            self._emptied = trio.Event()
+            await self._emptied.wait()
+
+    def slam(self) -> None:
+        """Cut everybody off, whatever is being sent; nothing new comes either."""
+        self._listener.socket.close()
+        for door in list(self._open):
+            door.slam()
+
+    async def aclose(self) -> None:
+        await self._listener.aclose()
 
 
 class _ToOurLog(logging.Handler):

@@ -10,9 +10,11 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import Awaitable, Callable
 
 import trio
+from attrs import define, field
+from starlette.types import Message, Receive, Scope, Send
 
 from kimiaepd.collector.hub import Demand, Hub, Subscription
 from kimiaepd.collector.outgoing import Outgoing
@@ -21,31 +23,85 @@ from kimiaepd.storage.journal import Position
 
 HEARTBEAT_SECONDS = 15.0
 
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
 _UNFIT = re.compile(r"[\r\n\0]")
 """What no field of a message can have in it."""
 
 
-async def messages(
-    hub: Hub, demand: Demand, *, live: bool, stopping: trio.Event
-) -> AsyncGenerator[str, None]:
-    """The messages of one consumer, until it goes, is too slow, or the collector stops."""
-    outgoing = Outgoing()
-    subscription = Subscription(demand, outgoing, _message, _exhausted)
-    hub.subscribe(subscription, live=live)
-    try:
-        yield ": here\n\n"  # so that the headers go out, and a proxy lets go of them
-        while not stopping.is_set():
-            if live:
-                message: str | None = ": ping\n\n"
-                with trio.move_on_after(HEARTBEAT_SECONDS):
-                    message = await outgoing.get()
-            else:
-                message = outgoing.get_nowait()
-            if message is None:
+@define(eq=False)
+class EventStream:
+    """One consumer's stream, as an ASGI response.
+
+    Attributes:
+        hub: where it subscribes.
+        demand: what it wants.
+        live: whether it goes on after what is held.
+        stopping: set when the collector closes.
+    """
+
+    hub: Hub
+    demand: Demand
+    live: bool
+    stopping: trio.Event
+    _outgoing: Outgoing = field(factory=Outgoing, init=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send, until the consumer goes or is too slow, everything was sent, or we stop."""
+        subscription = Subscription(self.demand, self._outgoing, _message, _exhausted)
+        self.hub.subscribe(subscription, live=self.live)
+        try:
+            async with trio.open_nursery() as stream_nursery:
+                end = stream_nursery.cancel_scope.cancel
+                stream_nursery.start_soon(_then, self.stopping.wait, end)
+                stream_nursery.start_soon(_then, _gone(receive), end)
+                stream_nursery.start_soon(self._give_up, subscription, end)
+                await self._send_all(send)
+                end()
+        finally:
+            self.hub.unsubscribe(subscription)
+
+    async def _give_up(self, subscription: Subscription, end: Callable[[], None]) -> None:
+        await self._outgoing.over.wait()
+        # At once: the sender is stuck in a send that nobody can cancel (`serve.py`).
+        self.hub.unsubscribe(subscription)
+        end()
+
+    async def _send_all(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        # So that the headers go out, and a proxy lets go of them.
+        await send(_body(": here\n\n"))
+        while True:
+            message = self._outgoing.get_nowait()
+            if message is None and not self.live:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
                 return
-            yield message
-    finally:
-        hub.unsubscribe(subscription)
+            if message is None:
+                message = ": ping\n\n"
+                with trio.move_on_after(HEARTBEAT_SECONDS):
+                    message = await self._outgoing.get()
+            await send(_body(message))
+
+
+def _body(text: str) -> Message:
+    body = text.encode("utf-8", "surrogatepass")
+    return {"type": "http.response.body", "body": body, "more_body": True}
+
+
+async def _then(wait: Callable[[], Awaitable[object]], act: Callable[[], None]) -> None:
+    await wait()
+    act()
+
+
+def _gone(receive: Receive) -> Callable[[], Awaitable[None]]:
+    async def wait() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    return wait
 
 
 def _message(event: JSONObject, line: bytes) -> str:
