@@ -6,7 +6,8 @@ Rules:
 - What is accepted is what somebody registered: with nothing registered, everything is
   "unsupported". Without an authenticated connection everything is "unauthorized" (section 4).
 - The acknowledgement is an ordinary event of its session, with `cause` the command. For a session
-  that is not known it is sent and not logged: it has no order to stand in.
+  that is not known it is sent and not logged; it has a place in its order all the same, because an
+  event about a session without one is none (AEP-0001 section 5.2).
 - The answer does not wait: a handler decides at once, and what comes of it are events of its own.
 - Nobody needs many commands: beyond `BURST` at once and `PER_SECOND` they are "busy", and that is
   not logged, so that no relay can fill the disk.

@@ -173,7 +173,13 @@ def test_a_mistyped_command_is_one_line_and_never_status_2(
     assert one_line(done.stderr).startswith("kimiaepd: ")
 
 
-@pytest.mark.parametrize("command", ["run", "up", "status", "ping", "setup", "validate"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("run", "up", "status", "ping", "setup", "service", "doctor"),
+        *("validate", "collector", "token"),
+    ],
+)
 def test_every_command_explains_itself(live: Live, command: str) -> None:
     done = live.run(command, "--help")
     assert done.returncode == 0

@@ -34,6 +34,7 @@ _COMMANDS = {
     "service": ("service", "service"),
     "doctor": ("doctor", "doctor"),
     "validate": ("validate", "validate"),
+    "collector": ("collector", "collector"),
     "token": ("token", "token"),
 }
 

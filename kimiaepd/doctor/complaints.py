@@ -72,6 +72,19 @@ _COUNTED = (
         "report the traceback in what it wrote to stderr",
     ),
     (
+        "relay",
+        "rejected",
+        "events that the relay refused",
+        "rejected.jsonl in the state directory has them, and why",
+    ),
+    (
+        "relay",
+        "lost",
+        "events removed or missing before the relay had them",
+        "set log.keep_mib or log.keep_days higher, where the relay is away for long",
+    ),
+    ("relay", "crashes", "times that delivery failed by a defect of kimiaepd", _STDERR),
+    (
         None,
         "unsynced",
         'hooks back before their events were on disk, although log.sync is "always"',

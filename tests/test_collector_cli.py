@@ -1,0 +1,115 @@
+"""The whole loop with nothing else installed: hooks, a daemon, `kimiaepd collector`, a consumer."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from kimiaepd.mapping.json_value import JSONObject
+from live import Live, scratch
+
+
+@contextmanager
+def collector(live: Live) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`kimiaepd collector` on a port of its own; its URL."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kimiaepd", "collector", "--port", "0"],
+        env=live.environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            found = re.search(r"ready: (http://127\.0\.0\.1:\d+), token: kimiaepd token show", line)
+            assert found, line
+            yield process, found[1]
+        finally:
+            process.kill()
+
+
+def held(url: str, token: str) -> list[JSONObject]:
+    """Everything that the collector holds."""
+    with httpx.Client(trust_env=False, timeout=10) as client:
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = client.get(f"{url}/stream?from=all&live=0", headers=headers)
+    assert answer.status_code == 200
+    return [
+        json.loads(line.removeprefix("data: "))
+        for line in answer.text.split("\n")
+        if line.startswith("data: ")
+    ]
+
+
+def test_what_hooks_say_is_held_for_a_consumer_that_comes_later() -> None:
+    with scratch() as live, collector(live) as (process, url):
+        token = live.run("token", "show").stdout.strip()
+        live.environ |= {"AEP_RELAY_URL": url, "AEP_TOKEN": token}
+        live.start()
+        for event in ("SessionStart", "UserPromptSubmit", "Stop", "SessionEnd"):
+            live.ask({"hook_event_name": event, "session_id": "s", "reason": "exit"})
+        assert live.stop() == 0  # a stop delivers what is there
+        assert held(url, token) == live.events("s")
+        assert token not in (live.home / "stderr").read_text()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_a_rotated_token_counts_at_once_and_one_that_observes_is_another() -> None:
+    with scratch() as live, collector(live) as (_, url):
+        first = live.run("token", "show").stdout.strip()
+        assert held(url, first) == []
+        second = live.run("token", "rotate").stdout.strip()
+        assert second != first
+        assert held(url, second) == []
+        with pytest.raises(AssertionError):
+            held(url, first)
+        assert held(url, live.run("token", "show", "--read-only").stdout.strip()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--host", "0.0.0.0"), "give --cert and --key"),
+        (("--host", "localhost"), "is no address in numbers"),
+        (("--cert", sys.executable), "--cert and --key go together"),
+        (("--port", "70000"), "--port"),
+    ],
+)
+def test_what_would_give_a_token_away_or_cannot_be_is_refused(
+    options: tuple[str, ...], said: str
+) -> None:
+    with scratch() as live:
+        done = live.run("collector", *options)
+        assert done.returncode == 64
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_not_fought_over() -> None:
+    with scratch() as live, collector(live) as (_, url):
+        port = url.rpartition(":")[2]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kimiaepd", "collector", "--port", port],
+            env=live.environ,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            process.terminate()
+        assert "ready: http://127.0.0.1:" in line
+        assert f":{port}," not in line
