@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kimiaepd.doctor import storage
+from kimiaepd.doctor import places, storage
 from kimiaepd.doctor.check import Check
 from kimiaepd.mapping.json_value import JSONObject
 from live import Live, scratch
@@ -151,7 +151,7 @@ def test_a_log_of_another_user_is_named(
     live: Live, log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(log_dir / "a.jsonl")
-    monkeypatch.setattr(storage, "check_private", lambda _: None)
+    monkeypatch.setattr(places, "check_private", lambda _: None)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     assert "not ours: 1, such as a.jsonl" in bad(see(live))[0]
 

@@ -13,7 +13,7 @@ Rules:
   nothing is logged.
 
 Worst case: `CODES` codes and `SESSIONS` tokens, about 20 kB. The clock is handed in, and the only
-files are the two of `token_file.py`. Refusing as HTTP does it is `http.py`'s business.
+files are the two of `token_file.py`. Refusing as HTTP does it is `routes.py`'s business.
 """
 
 from __future__ import annotations

@@ -58,10 +58,6 @@ class Site:
         hosts = {f"{name}:{port}" for name in bare} | (bare if port == _PORTS[scheme] else set())
         return cls(scheme, frozenset(host.encode() for host in hosts))
 
-    def is_meant(self, headers: Headers) -> bool:
-        """Whether `Host` names this relay."""
-        return self._host(headers) is not None
-
     def is_own(self, headers: Headers) -> bool:
         """Whether `Host` names this relay, and no page of another place makes the request."""
         host, origins = self._host(headers), values(headers, b"origin")

@@ -22,7 +22,7 @@ from attrs import frozen
 
 from kimiaepd.doctor.check import Check, Patient, finding, ok
 from kimiaepd.doctor.complaints import complaints
-from kimiaepd.doctor.places import can_write, existing
+from kimiaepd.doctor.places import can_write, first_look
 from kimiaepd.doctor.told import told
 from kimiaepd.errors import ConfigError
 from kimiaepd.hook_socket.client import NotAnswering, NotRunning, request
@@ -76,18 +76,8 @@ async def examine(patient: Patient) -> Seen:
 
 
 def _state_directory(directory: Path) -> Check:
-    if (parent := existing(directory)) != directory:
-        if not can_write(parent):
-            return finding(
-                STATE,
-                f"{directory} is not there and cannot be made: {parent} cannot be written to",
-                f"make {parent} a directory of your own, or set state_dir to another place",
-            )
-        return ok(STATE, f"{directory} is not there yet; the daemon makes it")
-    try:
-        check_private(directory)
-    except ConfigError as error:
-        return told(STATE, error, remedy="set state_dir to a directory of your own")
+    if said := first_look(STATE, directory, "state_dir", shown=str(directory)):
+        return said
     if not can_write(directory):
         return finding(
             STATE,

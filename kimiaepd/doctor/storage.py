@@ -20,14 +20,11 @@ from pathlib import Path
 from attrs import define, field, frozen
 
 from kimiaepd.doctor.check import Check, Patient, finding, ok, warning
-from kimiaepd.doctor.places import can_write, existing
-from kimiaepd.doctor.told import told
-from kimiaepd.errors import ConfigError
+from kimiaepd.doctor.places import can_write, existing, first_look
 from kimiaepd.mapping.json_value import JSONObject
 from kimiaepd.storage.journal import LOCK_NAME
 from kimiaepd.storage.lock_holder import lock_holder
 from kimiaepd.storage.log_names import parse_name
-from kimiaepd.storage.private_directory import check_private
 
 LOG, DISK, CLOCK = "log directory", "disk space", "clock"
 
@@ -119,18 +116,8 @@ def _directory(
     patient: Patient, directory: Path, real: Path, files: _Files, status: JSONObject | None
 ) -> Check:
     shown = str(directory) if real == directory else f"{directory} (leads to {real})"
-    if (parent := existing(real)) != real:
-        if not can_write(parent):
-            return finding(
-                LOG,
-                f"{shown} is not there and cannot be made: {parent} cannot be written to",
-                f"make {parent} a directory of your own, or set log.dir to another place",
-            )
-        return ok(LOG, f"{shown} is not there yet; the daemon makes it")
-    try:
-        check_private(real)
-    except ConfigError as error:
-        return told(LOG, error, remedy="set log.dir to a directory of your own")
+    if said := first_look(LOG, real, "log.dir", shown=shown):
+        return said
     if trouble := _use(patient, real, files, status):
         return trouble
     return ok(LOG, f"{shown} is ours alone; files: {files.count}, {_amount(files.size)}")

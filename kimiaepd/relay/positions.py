@@ -13,7 +13,6 @@ Worst case in memory: 32 MiB of records, and 300 bytes a session.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import structlog
@@ -59,10 +58,6 @@ class Positions:
             self.ledger.put(session, {"at": list(at)})
         except LedgerError as error:
             log.warning("delivered position not kept", session=session, why=error.code)
-
-    def sessions(self) -> Iterator[str]:
-        """Every session that has a position."""
-        return (session for session, _ in self.ledger.items())
 
     def close(self) -> None:
         """Close the file."""
