@@ -233,7 +233,7 @@ async def test_a_refused_token_is_said_and_tried_again_slowly(
     assert set(waits) == {300.0}
 
 
-@pytest.mark.parametrize("fails", ["last_event", "_behind", "LogReader.sessions"])
+@pytest.mark.parametrize("fails", ["last_event", "_behind", "Positions.starts"])
 async def test_a_log_that_cannot_be_looked_through_at_once_loses_nothing(
     tmp_path: Path, relay: FakeRelay, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
@@ -243,7 +243,7 @@ async def test_a_log_that_cannot_be_looked_through_at_once_loses_nothing(
         p.log("a", 5)
     relay.switches.refuse = None
     owner, _, name = fails.rpartition(".")
-    place: Any = getattr(sender_room, owner) if owner else sender_room
+    place: Any = Positions if owner else sender_room
     works = getattr(place, name)
     troubles = [OSError(errno.EMFILE, "too many files")]
 

@@ -116,11 +116,17 @@ class Outbox:
     # --- what comes in ---------------------------------------------------------------------------
 
     def adopt(self, session: str, last: Position, proven: Position | None, extent: Extent) -> None:
-        """Take on a session of which the log has more than the relay: at the start."""
+        """Take on a session of which the log has more than the relay: at the start.
+
+        One that came with an event before is read on from where it is proven to be, not from its
+        beginning.
+        """
         track = self._tracks.get(session)
         if track is None:
             track = self._tracks[session] = Track(last, proven)
             self._fall_behind(session, track)
+        elif track.is_behind and proven and (track.sent is None or track.sent < proven):
+            track.sent = proven
         track.last = max(track.last, last)
         track.lag_events = max(track.lag_events, extent.events)
         track.lag_bytes = max(track.lag_bytes, extent.bytes)

@@ -14,17 +14,53 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Protocol
 
 import structlog
-from attrs import define
+from attrs import define, frozen
 
 from kimiaepd.storage.journal import Position
 from kimiaepd.storage.ledger import Ledger, LedgerError
-from kimiaepd.storage.log_reader import position_from
+from kimiaepd.storage.log_reader import LogReader, position_from
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 MOST = 100_000
+
+
+@frozen
+class Start:
+    """A session of the log that the relay is to have.
+
+    Attributes:
+        session: which.
+        before: the event after which it is to have it, whatever it was given; None: where it is
+            proven to be.
+    """
+
+    session: str
+    before: Position | None = None
+
+
+class Proven(Protocol):
+    """The position of every session at one relay, durable (below) or not (`recent.py`)."""
+
+    def get(self, session: str) -> Position | None:
+        """The last event of a session that the relay is known to have; None where none is."""
+        ...
+
+    def put(self, session: str, at: Position) -> None:
+        """Keep what was proven."""
+        ...
+
+    def starts(self, directory: Path) -> list[Start]:
+        """The sessions of a log that the relay is to have; it blocks.
+
+        Raises:
+            JournalError: the directory cannot be read.
+            OSError: the same.
+        """
+        ...
 
 
 @define(eq=False)
@@ -58,6 +94,14 @@ class Positions:
             self.ledger.put(session, {"at": list(at)})
         except LedgerError as error:
             log.warning("delivered position not kept", session=session, why=error.code)
+
+    def starts(self, directory: Path) -> list[Start]:
+        """All sessions of the log, each from where it is.
+
+        Raises:
+            JournalError: the directory cannot be read.
+        """
+        return [Start(session) for session in LogReader(directory).sessions()]
 
     def close(self) -> None:
         """Close the file."""

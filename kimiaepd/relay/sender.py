@@ -29,11 +29,11 @@ from kimiaepd.relay.backlog import MAX_FRAME, Backlog, Extent, Item
 from kimiaepd.relay.connection import LinkError, RefusedError, TooLargeError, connected
 from kimiaepd.relay.link import ALWAYS_FIT, Link, Orders
 from kimiaepd.relay.outbox import Outbox
-from kimiaepd.relay.positions import Positions
+from kimiaepd.relay.positions import Proven, Start
 from kimiaepd.relay.rejects import Rejects
 from kimiaepd.storage.journal import Position
 from kimiaepd.storage.log_names import stem_of
-from kimiaepd.storage.log_reader import JournalError, LogReader, last_event, position_of
+from kimiaepd.storage.log_reader import JournalError, last_event, position_of
 from kimiaepd.storage.worker_thread import in_thread
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -67,7 +67,7 @@ class RelaySender:
     address: Address
     token: Callable[[], str | None]
     log_dir: Path
-    positions: Positions
+    positions: Proven
     rejects: Rejects
     hello: Callable[[str | None], str]
     first: Callable[[], list[bytes]] = list
@@ -256,14 +256,17 @@ class RelaySender:
     async def _look_once(self) -> bool:
         """Whether all could be read: what could not may have more than the relay has."""
         try:
-            sessions = await in_thread(lambda: list(LogReader(self.log_dir).sessions()))
+            starts = await in_thread(partial(self.positions.starts, self.log_dir))
         except (JournalError, OSError) as error:
             log.warning("log not looked through", why=str(error))
             return False
-        return all([await self._look_at(session) for session in sessions])
+        return all([await self._look_at(start) for start in starts])
 
-    async def _look_at(self, session: str) -> bool:
-        proven = self.positions.get(session)
+    async def _look_at(self, start: Start) -> bool:
+        session, proven = start.session, self.positions.get(start.session)
+        if start.before and (proven is None or proven < start.before):
+            proven = start.before
+            self.positions.put(session, proven)
         try:
             found = await in_thread(partial(_behind, self.log_dir, session, proven))
         except OSError as error:
