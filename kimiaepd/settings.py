@@ -30,6 +30,9 @@ SyncPolicy: TypeAlias = Literal["always", "interval", "os"]
 HoldMs = NewType("HoldMs", int)
 RelayUrl = NewType("RelayUrl", str)
 AbsoluteFile = NewType("AbsoluteFile", str)
+Port = NewType("Port", int)
+
+LARGEST_PORT = 65_535
 
 LONGEST_HOLD_MS = 52_000
 """Kimi kills a hook after 60 s; the shim's deadline lies between."""
@@ -116,6 +119,19 @@ class RelaySettings:
 
 
 @frozen
+class CollectorSettings:
+    """Our own relay, for whoever has no other: it runs where `relay.url` is not set.
+
+    Attributes:
+        enabled: whether it runs at all; without it events stay on disk.
+        port: where it listens on this machine, or at the next free one; 0: any free one.
+    """
+
+    enabled: bool = True
+    port: Port = Port(8398)
+
+
+@frozen
 class Settings:
     """Everything that can be set, and what was odd about how it was set.
 
@@ -131,6 +147,7 @@ class Settings:
     hooks: HookSettings = HookSettings()
     gate: GateSettings = GateSettings()
     relay: RelaySettings = RelaySettings()
+    collector: CollectorSettings = CollectorSettings()
     session_idle_hours: int = 24
     stop_seconds: int = 5
     warnings: tuple[str, ...] = ()
@@ -143,6 +160,8 @@ VARIABLES = {
     "AEP_KIMI_CONTROL": "gate.enabled",
     "AEP_ATTENTION_TIMEOUT_MS": "gate.hold_ms",
     "AEP_RELAY_URL": "relay.url",
+    "KIMIAEPD_COLLECTOR": "collector.enabled",
+    "KIMIAEPD_COLLECTOR_PORT": "collector.port",
     **{variable: setting for setting, variable in paths.VARIABLES.items()},
 }
 """Each variable and the key that it sets."""
@@ -240,9 +259,9 @@ def _text(value: object, origin: str) -> str:
 
 def _from_text(key: str, text: str) -> object:
     """What a variable says, as the file would say it; a wrong text stays one, and is refused."""
-    if key == "gate.enabled":
+    if key in ("gate.enabled", "collector.enabled"):
         return {"1": True, "true": True, "0": False, "false": False}.get(text.lower(), text)
-    if key == "gate.hold_ms" and text.isascii() and text.isdigit():
+    if key in ("gate.hold_ms", "collector.port") and text.isascii() and text.isdigit():
         return int(text)
     return text
 
@@ -282,6 +301,12 @@ def _hold_ms(value: object, kind: object) -> HoldMs:
     if (number := _integer(value, kind)) > LONGEST_HOLD_MS:
         raise ValueError(f"must be {LONGEST_HOLD_MS} at most, because Kimi ends a hook after 60 s")
     return HoldMs(number)
+
+
+def _port(value: object, _: object) -> Port:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_PORT:
+        return Port(value)
+    raise ValueError(f"must be a port from 1 to {LARGEST_PORT}, or 0 for any that is free")
 
 
 def _relay_url(value: object, _: object) -> RelayUrl:
@@ -340,6 +365,7 @@ _CONVERTER.register_structure_hook(bool, _boolean)
 _CONVERTER.register_structure_hook(Capture, _capture)
 _CONVERTER.register_structure_hook_func(lambda kind: kind is HoldMs, _hold_ms)
 _CONVERTER.register_structure_hook_func(lambda kind: kind is RelayUrl, _relay_url)
+_CONVERTER.register_structure_hook_func(lambda kind: kind is Port, _port)
 _CONVERTER.register_structure_hook_func(lambda kind: kind is AbsoluteFile, _absolute_file)
 _CONVERTER.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _names)
 _CONVERTER.register_structure_hook_func(lambda kind: kind == SyncPolicy, _sync)
