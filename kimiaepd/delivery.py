@@ -1,7 +1,8 @@
 """Delivery as the daemon has it: the sender made from its settings, presence, and commands.
 
 Rules:
-- There is a sender where `relay.url` is set, and nothing of it runs where not.
+- It goes to the relay that `relay.url` names, else to our own (`own_relay.py`); where there is
+  neither, nothing of it runs.
 - `agent.presence` says online after each hello and offline before an orderly end; `agent.health`
   says when a part of the daemon degrades or recovers. They belong to no session, and are in no log.
 - What cannot be used (a relay in plain text elsewhere) ends the start with a line, not a thread.
@@ -11,21 +12,23 @@ How events travel is `relay/`'s business, what a command means its handlers'.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Literal
 
 import trio
-from attrs import define
+from attrs import define, frozen
 
 from kimiaepd.commands import Command, Commands
 from kimiaepd.emitter import Emitter, source_of
 from kimiaepd.mapping.event import Capture, Draft, Field
 from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.own_relay import OwnRelay
 from kimiaepd.relay import frames
-from kimiaepd.relay.address import address_of
-from kimiaepd.relay.positions import Positions
+from kimiaepd.relay.address import Address, address_of
+from kimiaepd.relay.positions import Positions, Proven
+from kimiaepd.relay.recent import RecentPositions
 from kimiaepd.relay.rejects import NAME as REJECTS
 from kimiaepd.relay.rejects import Rejects
 from kimiaepd.relay.sender import RelaySender
@@ -43,11 +46,13 @@ class Delivery:
         sender: delivers.
         commands: takes what comes back.
         supervisor: keeps the sender running.
+        own: the relay, where it is our own.
     """
 
     sender: RelaySender
     commands: Commands
     supervisor: Supervisor
+    own: OwnRelay | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Deliver until told to stop and everything was, or until cancelled."""
@@ -64,7 +69,28 @@ class Delivery:
             **self.sender.status(),
             "crashes": self.supervisor.crashes,
             "commands": {**decided, "repeated": self.commands.repeated},
+            "own": self.own.status() if self.own else None,
         }
+
+
+@frozen
+class _Target:
+    """A relay as the sender needs it."""
+
+    address: Address
+    token: Callable[[], str | None]
+    positions: Proven
+
+
+def _target(
+    settings: Settings, environ: Mapping[str, str], held: ExitStack, own: OwnRelay | None
+) -> _Target | None:
+    address = address_of(settings.relay)
+    if address is not None:
+        positions = Positions.open(settings.paths.state_dir, address.url)
+        held.callback(positions.close)
+        return _Target(address, lambda: relay_token(settings.relay, environ), positions)
+    return _Target(own.address, own.token, RecentPositions()) if own else None
 
 
 def open_delivery(
@@ -72,23 +98,29 @@ def open_delivery(
     environ: Mapping[str, str],
     book: SessionBook,
     held: ExitStack,
+    own: OwnRelay | None = None,
 ) -> Delivery | None:
-    """Delivery to the configured relay; None where there is none. `held` closes what it opens.
+    """Delivery to the relay that there is; None where there is none. `held` closes what it opens.
+
+    Args:
+        settings: they name a relay, or none.
+        environ: the environment, for its token.
+        book: the sessions.
+        held: closes what is opened here.
+        own: our own relay, where no other is configured.
 
     Raises:
         ConfigError: the relay cannot be used, or the positions cannot be kept.
     """
-    address = address_of(settings.relay)
-    if address is None:
+    target = _target(settings, environ, held, own)
+    if target is None:
         return None
     emitter = book.emitter
-    positions = Positions.open(settings.paths.state_dir, address.url)
-    held.callback(positions.close)
     sender = RelaySender(
-        address=address,
-        token=lambda: relay_token(settings.relay, environ),
+        address=target.address,
+        token=target.token,
         log_dir=settings.paths.log_dir,
-        positions=positions,
+        positions=target.positions,
         rejects=Rejects(settings.paths.state_dir / REJECTS),
         hello=lambda token: frames.hello(
             f"{book.host}/{book.epoch}", emitter.ceilings.highest, commands.accepts if token else ()
@@ -109,8 +141,11 @@ def open_delivery(
     health = emitter.health
     health.changed = lambda: sender.send(_health(emitter, book.host))
     sender.connected = partial(health.recovered, "relay")
+    if own:
+        own.supervisor.crashed = partial(health.degraded, "collector")
+        own.well = partial(health.recovered, "collector")
     return Delivery(
-        sender, commands, Supervisor("relay", crashed=partial(health.degraded, "relay"))
+        sender, commands, Supervisor("relay", crashed=partial(health.degraded, "relay")), own
     )
 
 

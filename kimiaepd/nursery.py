@@ -5,11 +5,12 @@ Rules:
   ready line (rule I12). The socket is bound before the epoch is taken, so that a start that fails
   uses none up; nobody is accepted before the sessions are there. What fails ends the start with
   one line, and leaves no socket and nothing half written.
-- Three nurseries, named by lifetime. `keeper_nursery` holds what must outlive every hook: the log's
-  syncer, the observer's clock, the signals. `uplink_nursery`, inside it, holds what delivers.
-  `server_nursery`, inside that, holds the hook server and the watchdog that asks it: when it has
-  let the last hook go, what still waits is decided, the uplinks get a moment to deliver it, and
-  only then the keeper ends.
+- Four nurseries, named by lifetime. `keeper_nursery` holds what must outlive every hook: the log's
+  syncer, the observer's clock, the signals. `relay_nursery`, inside it, holds our own relay, and
+  `uplink_nursery` what delivers, to that one or another. `server_nursery`, the innermost, holds the
+  hook server and the watchdog that asks it: when it has let the last hook go, what still waits is
+  decided, the uplinks get a moment to deliver it, the relay says goodbye, and only then the keeper
+  ends.
 - SIGTERM or SIGINT stops within one deadline; a second one stops now. SIGHUP opens the logs again
   and reads the settings again; where it says that our terminal was closed, it stops. SIGUSR1 tries
   the relay at once: for whoever knows that the network is back.
@@ -28,9 +29,10 @@ from functools import partial
 
 import structlog
 import trio
-from attrs import asdict, define, evolve, field
+from attrs import asdict, define, evolve, field, frozen
 
 from kimiaepd import __version__, service_notify, watchdog
+from kimiaepd.collector.access import Role
 from kimiaepd.delivery import Delivery, open_delivery
 from kimiaepd.emitter import Emitter, clean_host
 from kimiaepd.errors import UserError
@@ -42,6 +44,7 @@ from kimiaepd.mapping.capture import Ceilings
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.mapping.redaction import Redactor
 from kimiaepd.observer import Observer
+from kimiaepd.own_relay import STOP_SECONDS, OwnRelay
 from kimiaepd.service_notify import notify
 from kimiaepd.sessions import SessionBook
 from kimiaepd.settings import LogSettings, Settings
@@ -58,6 +61,21 @@ _MIB = 1 << 20
 
 UPLINK_SECONDS = 2.0
 """How long a stop waits for what was just logged to be delivered; the log keeps the rest."""
+
+
+@frozen
+class Ready:
+    """What there is to say of a daemon that takes hooks.
+
+    Attributes:
+        settings: as it runs.
+        relay: the URL of our own relay; None where there is another, or none.
+        code: a one-time code for it.
+    """
+
+    settings: Settings
+    relay: str | None = None
+    code: str | None = field(default=None, repr=False)
 
 
 @define
@@ -88,6 +106,21 @@ class Daemon:
     def oversized(self, head: bytes, size: int, started_ns: int) -> None:
         """A hook over the size limit: freed already, and said here."""
         self.observer.oversized(head, size, started_ns)
+
+    def console(self, *, read_only: bool, with_token: bool) -> JSONObject:
+        """What opens our own relay to a browser, or to a client that takes its token in a URL."""
+        own = self.delivery.own if self.delivery else None
+        if own is None:
+            where = self.settings.relay.url
+            return {"error": f"the relay is {where}: ask there" if where else "no relay runs here"}
+        return own.admit(Role.OBSERVE if read_only else Role.CONTROL, with_token=with_token)
+
+    def ready(self) -> Ready:
+        """What a ready line says."""
+        own = self.delivery.own if self.delivery else None
+        if own is None:
+            return Ready(self.settings)
+        return Ready(self.settings, own.address.url, own.code())
 
     async def reload(self) -> JSONObject:
         """Open the logs again and take the settings that can change while running."""
@@ -144,7 +177,7 @@ async def run_daemon(
     environ: Mapping[str, str],
     *,
     prepare: Callable[[Settings], None] = lambda _: None,
-    announce: Callable[[Settings], None],
+    announce: Callable[[Ready], None],
 ) -> None:
     """Run until a signal says to stop.
 
@@ -169,7 +202,7 @@ async def run_daemon(
         daemon = _assemble(settings, load, environ, storage, held)
         daemon.observer.book.bring_back(trio.current_time())
         try:
-            await _serve_until_stopped(daemon, listening, lambda: announce(settings))
+            await _serve_until_stopped(daemon, listening, lambda: announce(daemon.ready()))
         except BaseExceptionGroup as group:
             raise _one_line(group) from None
 
@@ -202,18 +235,35 @@ async def _serve_until_stopped(
         await keeper_nursery.start(
             _obey_signals, daemon, stopping, keeper_nursery.cancel_scope.cancel
         )
-        async with trio.open_nursery() as uplink_nursery:
-            if daemon.delivery:
-                await uplink_nursery.start(daemon.delivery.run)
-            try:
-                await _serve_hooks(daemon, listening, limits, stopping, announce)
-            finally:
-                # Also where a second signal did not let the stop wait: it costs no time.
-                daemon.observer.settle()
-            if daemon.delivery:
-                daemon.delivery.sender.stop()
-            uplink_nursery.cancel_scope.deadline = trio.current_time() + UPLINK_SECONDS
+        async with trio.open_nursery() as relay_nursery:
+            own = daemon.delivery.own if daemon.delivery else None
+            if own:
+                await relay_nursery.start(own.run)
+            await _deliver_meanwhile(daemon, listening, limits, stopping, announce)
+            if own:
+                own.stop()
+            relay_nursery.cancel_scope.deadline = trio.current_time() + STOP_SECONDS
         keeper_nursery.cancel_scope.cancel()
+
+
+async def _deliver_meanwhile(
+    daemon: Daemon,
+    listening: Endpoint,
+    limits: Limits,
+    stopping: trio.Event,
+    announce: Callable[[], None],
+) -> None:
+    async with trio.open_nursery() as uplink_nursery:
+        if daemon.delivery:
+            await uplink_nursery.start(daemon.delivery.run)
+        try:
+            await _serve_hooks(daemon, listening, limits, stopping, announce)
+        finally:
+            # Also where a second signal did not let the stop wait: it costs no time.
+            daemon.observer.settle()
+        if daemon.delivery:
+            daemon.delivery.sender.stop()
+        uplink_nursery.cancel_scope.deadline = trio.current_time() + UPLINK_SECONDS
 
 
 async def _serve_hooks(
@@ -285,6 +335,7 @@ def _assemble(
         epoch=epoch,
         idle_seconds=settings.session_idle_hours * 3600.0,
     )
+    own = OwnRelay.open(settings, held) if _wants_own_relay(settings) else None
     return Daemon(
         settings=settings,
         load=load,
@@ -293,9 +344,13 @@ def _assemble(
         journal=journal,
         emitter=emitter,
         observer=Observer(book, journal, last_hook_ns=book.last_heard_ns()),
-        delivery=open_delivery(settings, environ, book, held),
+        delivery=open_delivery(settings, environ, book, held, own),
         started=trio.current_time(),
     )
+
+
+def _wants_own_relay(settings: Settings) -> bool:
+    return settings.relay.url is None and settings.collector.enabled
 
 
 def _endpoint(settings: Settings, environ: Mapping[str, str]) -> Endpoint:

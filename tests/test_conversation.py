@@ -60,6 +60,9 @@ class Recorder:
             raise self.error
         return {"ok": True}
 
+    def console(self, *, read_only: bool, with_token: bool) -> JSONObject:
+        return {"read_only": read_only, "token": with_token}
+
 
 @define
 class Holder(Recorder):

@@ -21,7 +21,8 @@ from kimiaepd.relay import frames
 from kimiaepd.relay import sender as sender_room
 from kimiaepd.relay.address import address_of
 from kimiaepd.relay.outbox import Outbox, Window
-from kimiaepd.relay.positions import Positions
+from kimiaepd.relay.positions import Positions, Proven
+from kimiaepd.relay.recent import RecentPositions
 from kimiaepd.relay.rejects import Rejects
 from kimiaepd.relay.sender import RelaySender
 from kimiaepd.settings import RelaySettings, RelayUrl
@@ -47,7 +48,7 @@ class Post:
     folder: Path
     relay: FakeRelay
     journal: Journal
-    positions: Positions
+    positions: Proven
     sender: RelaySender
     seqs: dict[str, int] = field(factory=dict)
     epoch: int = 1
@@ -75,18 +76,19 @@ async def post(
     window: Window | None = None,
     rotate_bytes: int = 4096,
     supervisor: Supervisor | None = None,
+    positions: RecentPositions | None = None,
 ) -> AsyncIterator[Post]:
     """The sender runs from here to the end of the block, and is then cut off."""
     address = address_of(RelaySettings(RelayUrl(relay.url)))
     assert address is not None
     folder.mkdir(exist_ok=True)
     journal = Journal.open(folder / "log", policy=LogPolicy(sync="os", rotate_bytes=rotate_bytes))
-    positions = Positions.open(folder, address.url)
+    proven = positions or Positions.open(folder, address.url)
     sender = RelaySender(
         address=address,
         token=lambda: TOKEN,
         log_dir=folder / "log",
-        positions=positions,
+        positions=proven,
         rejects=Rejects(folder / "rejected.jsonl"),
         hello=lambda _: frames.hello("host/1", Capture.METADATA, ()),
         outbox=Outbox(window or Window(), is_complete=False),
@@ -98,10 +100,10 @@ async def post(
                 await nursery.start(supervisor.run, sender.run)
             else:
                 await nursery.start(sender.run)
-            yield Post(folder, relay, journal, positions, sender)
+            yield Post(folder, relay, journal, proven, sender)
             nursery.cancel_scope.cancel()
     finally:
-        positions.close()
+        proven.close()
         journal.close()
 
 

@@ -55,6 +55,9 @@ class Handler:
     async def reload(self) -> JSONObject:
         return {"ok": True}
 
+    def console(self, *, read_only: bool, with_token: bool) -> JSONObject:
+        return {}
+
 
 @define
 class Served:

@@ -166,6 +166,9 @@ class Nobody:
     async def reload(self) -> JSONObject:
         return {}
 
+    def console(self, *, read_only: bool, with_token: bool) -> JSONObject:
+        return {}
+
 
 @contextmanager
 def ears(path: Path) -> Iterator[socket.socket]:

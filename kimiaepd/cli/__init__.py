@@ -36,6 +36,7 @@ _COMMANDS = {
     "validate": ("validate", "validate"),
     "collector": ("collector", "collector"),
     "token": ("token", "token"),
+    "console": ("console", "console"),
 }
 
 

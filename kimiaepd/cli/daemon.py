@@ -15,7 +15,7 @@ import trio
 from kimiaepd import log_lines
 from kimiaepd import settings as settings_room
 from kimiaepd.cli import setup
-from kimiaepd.nursery import run_daemon
+from kimiaepd.nursery import Ready, run_daemon
 from kimiaepd.settings import Settings
 from kimiaepd.setup.install import CONFIG_NAME, install_in, unreachable
 
@@ -68,12 +68,15 @@ def _run(
     log.info("kimiaepd stopped; hooks that are registered do nothing until it runs again")
 
 
-def _announce(settings: Settings, *, remedy: str) -> None:
-    paths = settings.paths
+def _announce(ready: Ready, *, remedy: str) -> None:
+    paths = ready.settings.paths
     if missing := unreachable(paths, remedy=remedy):
         log.warning(missing)
     hooks = "no hooks yet" if missing else f"hooks in {paths.kimi_home / CONFIG_NAME}"
-    line = f"kimiaepd ready: {hooks}, socket {paths.socket}, log {paths.log_dir}\n"
+    line = f"kimiaepd ready: {hooks}, socket {paths.socket}, log {paths.log_dir}"
+    if ready.relay:
+        line += f", relay {ready.relay}, code {ready.code} (once, within 60 s)"
+    line += "\n"
     # Past Python's buffer, which would try again at exit: nobody has to listen to it.
     with contextlib.suppress(OSError):
         os.write(1, line.encode("utf-8", "surrogateescape"))

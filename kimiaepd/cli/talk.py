@@ -79,13 +79,20 @@ def _lines(answer: JSONObject) -> dict[str, str]:
 def _relay(value: JSON) -> str:
     """The link and how far behind it is; the last error where something is wrong."""
     if not isinstance(value, dict):
-        return "none configured; events stay on disk"
+        return "none; events stay on disk"
     said = value.get
+    own = _object(said("own"))
     parts = [
-        f"{said('url')} {said('link')} for {said('for_s')} s",
+        f"{said('url')}{' (our own)' if own else ''} {said('link')} for {said('for_s')} s",
         f"{said('delivered')} delivered, {said('lag_events')} to go ({said('lag_bytes')} bytes)",
     ]
     parts += [f"{said(name)} {name}" for name in ("rejected", "lost", "crashes") if said(name)]
+    if own:
+        held = _object(own.get("held"))
+        parts.append(f"holds {held.get('events')} events of {held.get('sessions')} sessions")
+        parts.append(f"{own.get('connections')} connections")
+        if crashes := own.get("crashes"):
+            parts.append(f"{crashes} crashes of its own")
     if error := said("last_error"):
         parts.append(f"last error: {tame(str(error))}")
     return ", ".join(parts)

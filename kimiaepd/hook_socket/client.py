@@ -38,6 +38,7 @@ class NotAnswering(UserError):  # noqa: N818 - as above
 async def request(
     path: Path,
     kind: Kind,
+    body: bytes = b"",
     *,
     timeout: float,  # noqa: ASYNC109 - its end is an error of its own, not TooSlowError
 ) -> JSONObject:
@@ -49,7 +50,7 @@ async def request(
         ConfigError: the socket is another user's.
     """
     with trio.move_on_after(timeout):
-        return _understood(path, await _exchange(path, encode_request(kind, time.time_ns())))
+        return _understood(path, await _exchange(path, encode_request(kind, time.time_ns(), body)))
     raise NotAnswering(
         f"the daemon at {path} did not answer within {timeout:g} s; if it does not soon, restart it"
     )

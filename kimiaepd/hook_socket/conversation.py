@@ -44,7 +44,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 HEAD_BYTES = 4 << 10
 """How much of an oversized body the handler may see, as far as it came along with the header."""
 
-REQUESTS = ("hook", "ping", "status", "reload")
+REQUESTS = ("hook", "ping", "status", "reload", "console")
 FAILURES = (
     "knock",  # went without a byte, as a probe does
     "gone",  # went before it had its reply
@@ -79,6 +79,10 @@ class Handler(Protocol):
 
     async def reload(self) -> JSONObject:
         """Read the settings again; a UserError is as good an answer as {"error": its line}."""
+        ...
+
+    def console(self, *, read_only: bool, with_token: bool) -> JSONObject:
+        """What opens our own relay to a browser, or to a client that takes its token in a URL."""
         ...
 
 
@@ -225,6 +229,10 @@ class Conversations:
                 return dump({**self.handler.status(), "connections": self._counters()})
             case "reload":
                 return dump(await self.handler.reload())
+            case "console":
+                words = request.body.split()
+                read_only, with_token = b"read-only" in words, b"token" in words
+                return dump(self.handler.console(read_only=read_only, with_token=with_token))
 
     def _apology(self, kind: Kind, error: Exception) -> bytes:
         if isinstance(error, UserError) and kind == "reload":

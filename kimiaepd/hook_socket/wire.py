@@ -5,9 +5,9 @@ One request a connection, and one reply to it:
     request   AEPD1 <kind> <started_ns> <length>\n<length bytes>      header at most 128 bytes
     reply     <length>\n<length bytes>
 
-`kind` is hook, ping, status or reload; `started_ns` is the wall clock in nanoseconds at which the
-sender started; lengths count bytes. The sender leaves its sending side open, so that its going
-shows as end-of-file while a call is held. A reply of no bytes means "nothing to say".
+`kind` is hook, ping, status, reload or console; `started_ns` is the wall clock in nanoseconds at
+which the sender started; lengths count bytes. The sender leaves its sending side open, so that its
+going shows as end-of-file while a call is held. A reply of no bytes means "nothing to say".
 
 Rules:
 - Whatever the bytes are, nothing but `ProtocolError` is raised. What does not begin like a request
@@ -28,14 +28,14 @@ from typing import Final, Literal, TypeAlias, cast
 
 from attrs import frozen
 
-Kind: TypeAlias = Literal["hook", "ping", "status", "reload"]
+Kind: TypeAlias = Literal["hook", "ping", "status", "reload", "console"]
 
 HEADER_BYTES: Final = 128
 NO_REPLY: Final = b"0\n"
 """The reply that frees a hook and says nothing: what every observed hook gets."""
 
 _MAGIC = b"AEPD1 "
-_REQUEST = re.compile(rb"AEPD1 (hook|ping|status|reload) ([0-9]{1,19}) ([0-9]{1,15})")
+_REQUEST = re.compile(rb"AEPD1 (hook|ping|status|reload|console) ([0-9]{1,19}) ([0-9]{1,15})")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
 
 

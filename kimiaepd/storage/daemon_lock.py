@@ -21,6 +21,9 @@ from kimiaepd.errors import BusyError, ConfigError
 from kimiaepd.storage.file_safety import lives, lock_file, read_pid
 from kimiaepd.storage.private_directory import create_private
 
+LOCK_NAME = "daemon.lock"
+"""The file in the state directory."""
+
 
 @define(eq=False)
 class DaemonLock:
@@ -40,7 +43,7 @@ class DaemonLock:
             ConfigError: the directory is not private, or the file cannot be opened or locked.
         """
         create_private(state_dir)
-        path = state_dir / "daemon.lock"
+        path = state_dir / LOCK_NAME
         try:
             descriptor = lock_file(path)
         except BlockingIOError:
