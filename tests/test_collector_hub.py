@@ -179,6 +179,12 @@ def joined(hub: Hub, *accepts: str) -> Emitter:
     return emitter
 
 
+def test_a_command_has_no_place_in_the_order_of_a_session_that_is_not_its_senders() -> None:
+    hub = Hub()
+    put(hub, event(), sender=joined(hub, "control.cancel"))
+    assert put(hub, {**command(), "epoch": 1, "seq": 1}) != [None]
+
+
 def test_a_command_goes_to_the_one_claimant_and_to_those_who_watch() -> None:
     hub, wish = Hub(), subscription()
     hub.subscribe(wish)
@@ -187,9 +193,47 @@ def test_a_command_goes_to_the_one_claimant_and_to_those_who_watch() -> None:
     assert put(hub, command()) == [None]
     assert json.loads(emitter.outgoing.get_nowait() or "")["id"] == "cmd"
     assert ids(wish) == ["s-0", "cmd"]
-    late = subscription(read_demand(None, None, "all"))
+
+
+def replayed(hub: Hub, capture: JSON = None, since: JSON = "all") -> list[str]:
+    late = subscription(read_demand(None, capture, since))
     hub.subscribe(late, live=False)
-    assert ids(late) == ["s-0"], "a command enters no history"
+    return got(late)
+
+
+def test_who_comes_later_sees_the_command_and_then_its_answer() -> None:
+    hub = Hub()
+    put(hub, event(), sender=joined(hub, "control.cancel"))
+    odd = line(command()).replace(b'"aep":', b' "aep" : ')
+    hub.ingest(json.loads(odd), odd)
+    put(hub, event(type="control.accepted", seq=1, cause="cmd"), event("t"))
+    whole = [line(event()), odd, line(event(type="control.accepted", seq=1, cause="cmd"))]
+    assert replayed(hub)[:3] == [one.decode() for one in whole]
+    after_the_first: JSON = [{"session": "s", "epoch": 1, "seq": 0}]
+    assert replayed(hub, since=after_the_first) == [one.decode() for one in whole[1:]]
+    after_the_answer: JSON = [{"session": "s", "epoch": 1, "seq": 1}]
+    assert replayed(hub, since=after_the_answer) == []
+
+
+def test_a_command_that_is_sent_again_is_routed_again_and_held_once() -> None:
+    hub, wish = Hub(), subscription()
+    emitter = joined(hub, "control.cancel")
+    put(hub, event(), sender=emitter)
+    hub.subscribe(wish)
+    put(hub, command(), command())
+    assert ids(wish) == ["cmd", "cmd"]
+    assert [emitter.outgoing.get_nowait() for _ in range(2)] == [line(command()).decode()] * 2
+    assert [json.loads(one)["id"] for one in replayed(hub)] == ["s-0", "cmd"]
+
+
+def test_a_held_command_is_lowered_for_who_may_not_see_all_of_it() -> None:
+    hub = Hub()
+    put(hub, event(), sender=joined(hub, "control.cancel"))
+    put(hub, {**command(), "capture": "redacted", "data": {"scope": "run", "reason": "secret"}})
+    (_, lowered) = replayed(hub, "metadata")
+    assert json.loads(lowered)["capture"] == "metadata"
+    assert json.loads(lowered)["data"] == {"scope": "run"}
+    assert "secret" in replayed(hub)[1]
 
 
 @pytest.mark.parametrize(
@@ -215,6 +259,7 @@ def test_a_command_that_cannot_go_is_refused_and_nobody_sees_it(
     assert refusal.code == code
     assert ids(wish) == []
     assert all(emitter.outgoing.get_nowait() is None for emitter in emitters)
+    assert "cmd" not in "".join(replayed(hub))
 
 
 def test_anothers_word_on_a_session_claims_nothing() -> None:

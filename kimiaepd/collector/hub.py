@@ -3,7 +3,9 @@
 Rules:
 - An event is checked, admitted once by `(source, id)`, and fanned out as received, also where it
   was admitted before: redelivery must be able to traverse the hop (section 5).
-- `agent.*` events are live only; commands are routed and fanned out, and enter no history.
+- `agent.*` events are live only.
+- A command that found its target is held as well, so that who comes later sees what an answer
+  answers (AEP-0004 section 4); one that was refused leaves no trace but its sender's error.
 - A subscription gets an event once, in the order of ingest, and down-leveled to its ceiling.
 - Nothing here waits: consumers have queues of their own (`outgoing.py`).
 
@@ -143,6 +145,7 @@ class Hub:
         if isinstance(target, Refusal):
             return target
         target.outgoing.put(line.decode("utf-8", "replace"))
+        self.history.admit(event, line)
         self._fan_out(event, line)
         return None
 
