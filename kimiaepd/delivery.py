@@ -58,6 +58,14 @@ class Delivery:
         """Deliver until told to stop and everything was, or until cancelled."""
         await self.supervisor.run(self.sender.run, task_status=task_status)
 
+    @property
+    def is_answerable(self) -> bool:
+        """Whether somebody could answer (AEP-0004 section 4.1): never over an open connection.
+
+        Of a relay that is not ours nobody knows who looks at it; of ours we know.
+        """
+        return self.sender.is_authenticated and (self.own is None or self.own.is_attended)
+
     def removed(self, session: str) -> None:
         """A session's log is gone."""
         self.sender.removed(session)

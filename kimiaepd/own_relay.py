@@ -125,6 +125,11 @@ class OwnRelay:
             answer |= {"code": self.code(role), "seconds": CODE_SECONDS}
         return answer
 
+    @property
+    def is_attended(self) -> bool:
+        """Whether a consumer is connected that could answer."""
+        return bool(self.collector.hub.commanders)
+
     def status(self) -> JSONObject:
         """What `kimiaepd status` says of it besides the link."""
         hub = self.collector.hub
@@ -132,6 +137,7 @@ class OwnRelay:
         return {
             "connections": self.collector.connections,
             "subscriptions": hub.subscriptions,
+            "commanders": len(hub.commanders),
             "held": held,
             "refused": hub.refused,
             "crashes": self.supervisor.crashes,

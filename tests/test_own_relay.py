@@ -20,7 +20,7 @@ from kimiaepd.backoff import Backoff
 from kimiaepd.collector import place
 from kimiaepd.collector.serve import serve
 from kimiaepd.hook_socket.client import request
-from kimiaepd.mapping.json_value import JSONObject
+from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.own_relay import OwnRelay
 from live import Live, scratch
 from relay_program import logged_lines
@@ -168,6 +168,25 @@ async def test_the_token_that_observes_commands_nothing(live: Live) -> None:
         await lines(client, 1)
         await client.say(command())
         assert (await client.until("error"))["code"] == "unauthorized"
+
+
+async def commanders(live: Live) -> JSON:
+    relay = (await request(live.where.socket, "status", timeout=2.0))["relay"]
+    assert isinstance(relay, dict)
+    assert isinstance(relay["own"], dict)
+    return relay["own"]["commanders"]
+
+
+async def test_the_daemon_knows_whether_somebody_is_there_who_could_answer(live: Live) -> None:
+    await trio.to_thread.run_sync(live.start)
+    assert await commanders(live) == 0  # the daemon's own sender is nobody
+    async with consumer(live, "collector-token-read"):
+        assert await commanders(live) == 0
+        async with consumer(live):
+            assert await commanders(live) == 1
+    with trio.fail_after(5):
+        while await commanders(live):
+            pass
 
 
 # --- where it is ----------------------------------------------------------------------------------

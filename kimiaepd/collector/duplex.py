@@ -108,6 +108,7 @@ class Conversation:
             self._leave()
 
     def _leave(self) -> None:
+        self.hub.commanders.discard(self._emitter)
         self.hub.roster.left(self._emitter)
         for subscription in self._subscriptions.values():
             self.hub.unsubscribe(subscription)
@@ -138,6 +139,9 @@ class Conversation:
                 "capabilities": self.terms.capabilities,
             }
         )
+        if self.terms.may_control and self._role != "emitter":
+            self.hub.commanders.add(self._emitter)
+            self.hub.came()
 
     # --- reading ---------------------------------------------------------------------------------
 

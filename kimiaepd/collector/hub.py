@@ -96,12 +96,16 @@ class Hub:
     Attributes:
         history: what is held.
         roster: which connection claims what.
+        commanders: connections that may command and are no emitters: somebody may be there.
+        came: told when one comes.
         taken: events taken in.
         refused: events that were none.
     """
 
     history: History = field(factory=History)
     roster: Roster[Emitter] = field(factory=Roster)
+    commanders: set[Emitter] = field(factory=set)
+    came: Callable[[], object] = lambda: None
     taken: int = 0
     refused: int = 0
     _subscriptions: dict[Subscription, None] = field(factory=dict)
