@@ -39,11 +39,11 @@ class Bounds:
 
     sessions: int = 500
     events: int = 10_000
-    bytes: int = 16 << 20
+    bytes: int = 4 << 20
 
 
 BOUNDS = Bounds()
-"""About 20 000 events: a second or two of one core, beside hooks, at a start."""
+"""Some 6 000 events: about two seconds of one core at a start, a piece at a time between hooks."""
 
 
 @define(eq=False)
