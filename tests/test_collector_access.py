@@ -122,6 +122,90 @@ def test_a_token_that_stands_for_both_may_only_observe(
     assert access.role(bearer(control)) is Role.OBSERVE
 
 
+# --- tokens in URLs ------------------------------------------------------------------------------
+
+
+def query(token: bytes | str) -> bytes:
+    return b"filter=%7B%7D&access_token=" + (token.encode() if isinstance(token, str) else token)
+
+
+def test_a_token_that_ends_with_the_daemon_may_come_in_a_url_and_one_that_stays_may_not(
+    access: Access, control: bytes, observe: bytes
+) -> None:
+    passing = access.redeem(access.issue(0.0), 0.0)
+    assert passing is not None
+    for token, role in ((passing, Role.CONTROL), (access.grant(Role.OBSERVE), Role.OBSERVE)):
+        assert access.role([], query(token)) is role
+        assert access.handshake(offering(b"aep.v0"), query(token)).role is role
+    for token_that_stays in (control, observe):
+        assert access.role([], query(token_that_stays)) is Role.NONE
+        assert access.role(bearer(token_that_stays), query(token_that_stays)) is Role.NONE
+        assert access.handshake([], query(token_that_stays)).role is Role.NONE
+
+
+def test_a_url_and_a_header_must_say_the_same(access: Access, control: bytes) -> None:
+    passing, other = access.grant(Role.CONTROL), access.grant(Role.CONTROL)
+    assert access.role(bearer(passing), query(passing)) is Role.CONTROL
+    assert access.role(bearer(other), query(passing)) is Role.NONE
+    assert access.role(bearer(control), query(passing)) is Role.NONE
+    assert access.role([], query(passing) + b"&" + query(other)) is Role.NONE
+    assert access.role(bearer(passing), query("")) is Role.NONE
+    assert access.role(bearer(passing), b"filter=access_token&x=1") is Role.CONTROL
+    subprotocol = offering(b"aep.bearer." + other.encode())
+    assert access.handshake(subprotocol, query(passing)).role is Role.NONE
+
+
+@pytest.mark.parametrize(
+    ("site", "role"),
+    [
+        (Site.at("127.0.0.1", 8398), Role.CONTROL),
+        (Site.at("::1", 8398), Role.CONTROL),
+        (Site.at("192.0.2.7", 8398, tls=True), Role.CONTROL),
+        (Site.at("192.0.2.7", 8398), Role.NONE),
+        (Site.at("0.0.0.0", 8398), Role.NONE),
+        (Site.at("::", 8398), Role.NONE),
+    ],
+)
+def test_a_url_carries_a_token_only_where_nobody_on_the_way_reads_it(
+    state_dir: Path, site: Site, role: Role
+) -> None:
+    access = Access.open(state_dir, site)
+    token = access.grant(Role.CONTROL)
+    assert access.role([], query(token)) is role
+    assert access.role(bearer(token)) is Role.CONTROL
+
+
+@pytest.mark.parametrize("written", ["%s", "%%%02X"])
+def test_a_url_may_say_it_in_any_spelling_of_urls(access: Access, written: str) -> None:
+    token = access.grant(Role.CONTROL)
+    first = written % (ord(token[0]) if "X" in written else token[0])
+    assert access.role([], query(first + token[1:])) is Role.CONTROL
+
+
+def test_a_rotation_takes_back_what_came_in_urls_too(access: Access, state_dir: Path) -> None:
+    token = access.grant(Role.CONTROL)
+    TokenFile(state_dir / CONTROL_NAME).renew()
+    assert access.role([], query(token)) is Role.NONE
+
+
+def test_what_is_given_while_there_is_no_token_to_be_under_opens_nothing(
+    access: Access, state_dir: Path
+) -> None:
+    (state_dir / CONTROL_NAME).unlink()
+    token = access.grant(Role.CONTROL)
+    assert access.role(bearer(token)) is Role.NONE
+    assert access.role([], query(token)) is Role.NONE
+
+
+@given(
+    st.binary() | st.lists(st.sampled_from([b"access_token=", b"&", b"%", b"%zz"])).map(b"".join)
+)
+def test_no_query_raises_or_opens_anything(state_dir: Path, text: bytes) -> None:
+    access = Access.open(state_dir, SITE)
+    assert access.role([], text) is Role.NONE
+    assert access.handshake([], text).role is Role.NONE
+
+
 names = st.sampled_from([b"authorization", b"Authorization", b"sec-websocket-protocol", b"host"])
 parts = st.binary() | st.sampled_from(
     [b"Bearer ", b"aep.bearer.", b"aep.v0", b",", b" ", b"\0", b"\xff", b"x" * (LONGEST + 1)]
@@ -347,6 +431,9 @@ def test_only_the_latest_browsers_stay(access: Access) -> None:
     tokens = [access.redeem(access.issue(0.0), 0.0) for _ in range(SESSIONS + 1)]
     roles = [access.role(bearer(token)) for token in tokens if token]
     assert roles == [Role.NONE] + [Role.CONTROL] * SESSIONS
+    given_without_a_code = [access.grant(Role.OBSERVE) for _ in range(SESSIONS)]
+    assert {access.role(bearer(token)) for token in given_without_a_code} == {Role.OBSERVE}
+    assert {access.role(bearer(token)) for token in tokens if token} == {Role.NONE}
 
 
 def test_a_browsers_token_ends_with_the_daemon(access: Access, state_dir: Path) -> None:

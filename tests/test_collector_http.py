@@ -11,7 +11,9 @@ import trio
 
 from collector_room import Place, collecting
 from kimiaepd.collector import routes
+from kimiaepd.collector.access import CODE_SECONDS, Access, Role
 from kimiaepd.collector.history import Bounds
+from kimiaepd.collector.stream import EventStream
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from test_collector_hub import command, event, line
 
@@ -80,11 +82,120 @@ async def test_nothing_is_served_without_a_token(place: Place, method: str, path
 
 
 @pytest.mark.parametrize(("method", "path"), WAYS)
-async def test_a_token_in_the_url_is_none(place: Place, method: str, path: str) -> None:
+async def test_a_token_that_stays_is_none_in_a_url(place: Place, method: str, path: str) -> None:
     async with place.client(None) as client:
-        for name in ("access_token", "token"):
-            answer = await client.request(method, f"{path}?{name}={place.token}", headers=POST)
-            assert answer.status_code == 401
+        for token in (place.token, place.observer):
+            for name in ("access_token", "token"):
+                answer = await client.request(method, f"{path}?{name}={token}", headers=POST)
+                assert answer.status_code == 401
+
+
+async def test_a_token_that_ends_with_us_opens_the_stream_by_its_url_and_nothing_else(
+    place: Place,
+) -> None:
+    await take(place, event())
+    token = place.collector.access.grant(Role.CONTROL)
+    async with place.client(None) as client:
+        answer = await client.get(f"/stream?from=all&live=0&access_token={token}")
+        assert seqs(answer.text.splitlines()) == [0]
+        for method, path in WAYS:
+            if path != "/stream":
+                where = f"{path}?access_token={token}"
+                assert (await client.request(method, where, headers=POST)).status_code == 401
+        wrong_page = {"Origin": "https://evil.example"}
+        answer = await client.get(f"/stream?live=0&access_token={token}", headers=wrong_page)
+        assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/stream/", "/events/", "/nothing"])
+async def test_no_url_is_said_back(place: Place, path: str) -> None:
+    async with place.client() as client:
+        answer = await client.get(f"{path}?access_token=secret-secret-secret")
+    assert answer.status_code == 404
+    assert "secret" not in answer.text + str(answer.headers)
+
+
+async def test_no_url_and_no_code_is_logged_whatever_goes_wrong(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a defect")
+
+    token = place.collector.access.grant(Role.CONTROL)
+    code = place.collector.access.issue(trio.current_time())
+    monkeypatch.setattr(EventStream, "_send_all", fail)
+    monkeypatch.setattr(Access, "redeem", fail)
+    async with place.client(None) as client:
+        assert (await client.get(f"/stream?access_token={token}")).status_code == 500
+        assert (await client.post("/session", json={"code": code})).status_code == 500
+    said = "".join(capfd.readouterr())
+    assert "a defect" in said
+    assert token not in said
+    assert code not in said
+
+
+# --- a code for a browser ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("role", [Role.CONTROL, Role.OBSERVE])
+async def test_a_code_is_exchanged_for_a_token_and_only_once(place: Place, role: Role) -> None:
+    code = place.collector.access.issue(trio.current_time(), role)
+    async with place.client(None) as client:
+        answer = await client.post("/session", json={"code": code})
+        assert answer.status_code == 200
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.json().keys() == {"token", "role"}
+        assert answer.json()["role"] == role.name.lower()
+        again = await client.post("/session", json={"code": code})
+        assert again.status_code == 401
+    async with place.client(answer.json()["token"]) as client:
+        assert (await client.get("/events")).status_code == 200
+        taken = await client.post("/events", content=line(event()), headers=POST)
+        assert taken.status_code == (202 if role is Role.CONTROL else 403)
+
+
+async def test_a_code_that_is_wrong_used_or_late_is_answered_the_same(place: Place) -> None:
+    access = place.collector.access
+    late = access.issue(trio.current_time() - CODE_SECONDS)
+    used = access.issue(trio.current_time())
+    assert access.redeem(used, trio.current_time())
+    async with place.client(None) as client:
+        answers = [
+            await client.post("/session", json={"code": code})
+            for code in (late, used, "wrong", "", place.token)
+        ]
+    assert {answer.status_code for answer in answers} == {401}
+    assert {answer.headers["www-authenticate"] for answer in answers} == {"Bearer"}
+    assert {answer.headers["cache-control"] for answer in answers} == {"no-store"}
+    assert len({answer.content for answer in answers}) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b"[]", 400),
+        (b'{"code":7}', 400),
+        (b'{"code":"%b"}' % (b"x" * routes.MOST_SESSION_BODY), 413),
+    ],
+)
+async def test_what_brings_no_code_is_refused(place: Place, body: bytes, status: int) -> None:
+    async with place.client(None) as client:
+        answer = await client.post("/session", content=body)
+        assert (answer.status_code, answer.headers["cache-control"]) == (status, "no-store")
+        assert (await client.get("/session")).status_code == 405
+
+
+@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}])
+async def test_a_page_of_another_site_exchanges_no_code(
+    place: Place, headers: dict[str, str]
+) -> None:
+    code = place.collector.access.issue(trio.current_time())
+    async with place.client(None) as client:
+        answer = await client.post("/session", json={"code": code}, headers=headers)
+        assert answer.status_code == 403
+        assert (await client.post("/session", json={"code": code})).status_code == 200
 
 
 async def test_a_token_that_observes_sends_nothing(place: Place) -> None:

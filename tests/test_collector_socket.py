@@ -12,6 +12,7 @@ import trio
 
 from collector_room import Place, collecting
 from kimiaepd.collector import duplex, outgoing, routes, serve
+from kimiaepd.collector.access import Role
 from kimiaepd.collector.history import Bounds
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from test_collector_hub import command, event
@@ -89,8 +90,16 @@ async def test_a_browser_brings_its_token_as_a_subprotocol_and_is_not_told_it(
         assert (await talk.hear())["type"] == "hello"
 
 
-async def test_a_token_in_the_url_is_none(place: Place) -> None:
+async def test_a_token_in_the_url_is_one_that_ends_with_us(place: Place) -> None:
     assert await denied(place, target=f"/socket?access_token={place.token}") == 401
+    token = place.collector.access.grant(Role.CONTROL)
+    target = f"/socket?access_token={token}"
+    bearer = (b"Authorization", f"Bearer {place.token}".encode())
+    assert await denied(place, bearer, target=target) == 401
+    assert await denied(place, (b"Origin", b"https://evil.example"), target=target) == 403
+    async with connected(place.port, target=target) as talk:
+        await talk.say(HELLO, command())
+        assert (await talk.until("error"))["code"] == "no-route"
 
 
 # --- hello ---------------------------------------------------------------------------------------

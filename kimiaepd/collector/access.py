@@ -2,13 +2,16 @@
 
 Rules:
 - A token travels as `Authorization: Bearer`, or as the WebSocket subprotocol `aep.bearer.<token>`
-  where a browser lets nobody set a header. It is never looked for in a URL. Two different ones in a
-  request are none.
+  where a browser lets nobody set a header. Two different ones in a request are none.
+- The two tokens that stay, of the files, are never taken from a URL: what writes URLs down would
+  keep them for good. But the standard's own clients cannot set a header, and section 8.1 lets a
+  server take `?access_token=` from those. So a token that ends with the daemon may come this way,
+  where nobody on the way can read it (TLS, or this machine alone); and nothing of ours logs a URL.
 - The answer to a WebSocket's handshake names `aep.v0` where that was offered, and never a token. A
   browser must be named one of what it offered (RFC 6455 section 4.1; the WHATWG's standard fails
   the connection else), so its page offers `aep.v0` too.
-- A browser gets its token by a code: single use, 60 s. Both end with the daemon, and with the
-  control token under which they were given: to rotate that one takes everything back.
+- A browser gets its token by a code: single use, 60 s. Code and token end with the daemon, and with
+  the control token under which they were given: to rotate that one takes everything back.
 - What is kept and compared are digests, in constant time, all of them. No repr shows anything, and
   nothing is logged.
 
@@ -25,6 +28,8 @@ from collections import deque
 from collections.abc import Iterable
 from enum import IntEnum
 from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import unquote_to_bytes
 
 from attrs import define, field, frozen
 
@@ -41,6 +46,9 @@ from kimiaepd.collector.token_file import (
 SUBPROTOCOL = "aep.v0"
 """What a client offers beside its token, to be named in the answer."""
 
+QUERY_NAME = "access_token"
+"""What a token in a query string is called."""
+
 BEARER_PREFIX = "aep.bearer."
 """What stands before a token that travels as a subprotocol."""
 
@@ -52,6 +60,9 @@ CODES = 8
 
 SESSIONS = 64
 """Tokens that were given for codes; one more takes the oldest's place."""
+
+_Known: TypeAlias = tuple[bytes | None, "Role"]
+"""A token's digest, None where there is none, and what it may."""
 
 _BEARER = re.compile(rb"[Bb][Ee][Aa][Rr][Ee][Rr] +([!-~]+)")
 
@@ -130,33 +141,48 @@ class Access:
         """Whether a request was meant for this relay, and no foreign page makes it: ask first."""
         return self.site.is_own(headers)
 
-    def role(self, headers: Headers) -> Role:
-        """What an HTTP request may do."""
-        return self._role(_bearers(headers))
+    def role(self, headers: Headers, query: bytes = b"") -> Role:
+        """What an HTTP request may do.
 
-    def handshake(self, headers: Headers) -> Handshake:
+        Args:
+            headers: of the request.
+            query: its query string, where a token may come in that; else nothing.
+        """
+        return self._role(_bearers(headers), _in_query(query))
+
+    def handshake(self, headers: Headers, query: bytes = b"") -> Handshake:
         """What a WebSocket may do, and which subprotocol is named to it."""
         offered = _offered(headers)
         prefix = BEARER_PREFIX.encode()
         tokens = [one.removeprefix(prefix) for one in offered if one.startswith(prefix)]
         named = SUBPROTOCOL if SUBPROTOCOL.encode() in offered else None
-        return Handshake(self._role([*_bearers(headers), *tokens]), named)
+        return Handshake(self._role([*_bearers(headers), *tokens], _in_query(query)), named)
 
-    def _role(self, tokens: Iterable[bytes]) -> Role:
-        different = set(tokens)
+    def _role(self, in_headers: list[bytes], in_url: list[bytes]) -> Role:
+        different = {*in_headers, *in_url}
         if len(different) != 1:
             return Role.NONE
         (token,) = different
-        return self.role_of(token)
+        if not in_url:
+            return self.role_of(token)
+        return self._role_among(token, self._passing()) if self.site.is_private else Role.NONE
 
     def role_of(self, token: bytes) -> Role:
         """What a token may: the least, where it stands for more than one thing."""
+        staying = [(self._control.digest(), Role.CONTROL), (self._observe.digest(), Role.OBSERVE)]
+        return self._role_among(token, [*staying, *self._passing()])
+
+    def _passing(self) -> list[_Known]:
+        """The tokens that end with the daemon."""
+        control = self._control.digest()
+        return [
+            (one.digest, one.role) for one in self._sessions if control and one.under == control
+        ]
+
+    def _role_among(self, token: bytes, known: Iterable[_Known]) -> Role:
         if not token or len(token) > LONGEST:
             return Role.NONE
         asked = digest(token)
-        control, observe = self._control.digest(), self._observe.digest()
-        known = [(control, Role.CONTROL), (observe, Role.OBSERVE)]
-        known += [(one.digest, one.role) for one in self._sessions if one.under == control]
         found = [role for one, role in known if one and hmac.compare_digest(one, asked)]
         return min(found, default=Role.NONE)
 
@@ -190,7 +216,10 @@ class Access:
         return self._grant(grant.role, grant.under)
 
     def grant(self, role: Role) -> str:
-        """A token that ends with the daemon, for whoever may have one without a code."""
+        """A token that ends with the daemon, for whoever may have one without a code.
+
+        It opens nothing where there is no control token that it could be taken back with.
+        """
         return self._grant(role, self._control.digest())
 
     def _grant(self, role: Role, under: bytes | None) -> str:
@@ -210,6 +239,12 @@ def _bearers(headers: Headers) -> list[bytes]:
     """The tokens of `Authorization`; one that makes no sense counts as a token that nobody has."""
     matches = [_BEARER.fullmatch(value) for value in values(headers, b"authorization")]
     return [match[1] if match else b"" for match in matches]
+
+
+def _in_query(query: bytes) -> list[bytes]:
+    named = f"{QUERY_NAME}=".encode()
+    parts = [part.removeprefix(named) for part in query.split(b"&") if part.startswith(named)]
+    return [unquote_to_bytes(part) for part in parts]
 
 
 def _offered(headers: Headers) -> list[bytes]:

@@ -1,9 +1,12 @@
-"""The collector's routes: discovery, ingest, stream, socket, health (AEP-0003 section 3).
+"""The collector's routes: discovery, ingest, stream, socket, health (AEP-0003 section 3), session.
 
 Rules:
-- Nothing is served without a token but `/healthz`, which says that we live and nothing else; a
-  token that only observes cannot send events. A Host that is not ours, and an Origin of another
-  site, are refused before anything else is looked at.
+- Nothing is served without a token but `/healthz`, which says that we live and nothing else, and
+  `/session`, which gives one for a one-time code. A token that only observes cannot send events. A
+  Host that is not ours, and an Origin of another site, are refused before anything else is looked
+  at.
+- A token in the URL counts where clients cannot set a header, at `/stream` and `/socket`, where it
+  is one that ends with the daemon (`access.py`). No URL is logged, and none is said back.
 - A batch is taken whole or refused whole, with the first line that is wrong.
 - A body is read no further than its limit.
 
@@ -34,9 +37,14 @@ from kimiaepd.mapping.event import VERSION, Capture
 from kimiaepd.mapping.json_value import JSON, JSONObject, MalformedJSONError, dump, parse
 
 MOST_BODY = 16 << 20
+MOST_SESSION_BODY = 4 << 10
 MOST_BATCH = 10_000
 MOST_CONNECTIONS = 256
 """Streams and sockets at once; one more is turned away."""
+
+
+_CHALLENGE = {"WWW-Authenticate": "Bearer"}
+_NOT_STORED = {"Cache-Control": "no-store"}
 
 
 class _RefusedError(Exception):
@@ -66,16 +74,20 @@ class Collector:
 
     def app(self) -> Starlette:
         """The ASGI application."""
-        return Starlette(
+        app = Starlette(
             routes=[
                 Route("/healthz", self.health),
                 Route("/events", self.discovery, methods=["GET"]),
                 Route("/events", self.take, methods=["POST"]),
                 Route("/.well-known/aep", self.discovery, methods=["GET"]),
                 Route("/stream", self.stream, methods=["GET"]),
+                Route("/session", self.session, methods=["POST"]),
                 WebSocketRoute("/socket", self.socket),
             ]
         )
+        # Else `/stream/?...` is answered with the whole URL, as whatever host the client named.
+        app.router.redirect_slashes = False
+        return app
 
     # --- small answers ---------------------------------------------------------------------------
 
@@ -122,17 +134,39 @@ class Collector:
         headers = request.headers.raw
         return self.access.role(headers) if self.access.is_own(headers) else Role.NONE
 
-    def _refuse(self, request: Request, needed: Role) -> Response | None:
-        if not self.access.is_own(request.headers.raw):
-            return JSONResponse({"error": "forbidden", "detail": "not this host"}, 403)
-        role = self.access.role(request.headers.raw)
+    def _refuse(self, request: Request, needed: Role, query: bytes = b"") -> Response | None:
+        if refusal := self._refuse_stranger(request):
+            return refusal
+        role = self.access.role(request.headers.raw, query)
         if role is Role.NONE:
-            return JSONResponse(
-                {"error": "unauthorized"}, 401, headers={"WWW-Authenticate": "Bearer"}
-            )
+            return JSONResponse({"error": "unauthorized"}, 401, headers=_CHALLENGE)
         if role < needed:
             return JSONResponse({"error": "forbidden", "detail": "this token only observes"}, 403)
         return None
+
+    def _refuse_stranger(self, request: Request) -> Response | None:
+        if self.access.is_own(request.headers.raw):
+            return None
+        return JSONResponse({"error": "forbidden", "detail": "not this host"}, 403)
+
+    # --- browsers --------------------------------------------------------------------------------
+
+    async def session(self, request: Request) -> Response:
+        """Give a token for a one-time code; one that is wrong, used or late is the same to us."""
+        if refusal := self._refuse_stranger(request):
+            return refusal
+        try:
+            code = _code(await _read_body(request, MOST_SESSION_BODY))
+        except _RefusedError as refused:
+            return JSONResponse(refused.body, refused.status, headers=_NOT_STORED)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        token = self.access.redeem(code, trio.current_time())
+        if token is None:
+            headers = {**_CHALLENGE, **_NOT_STORED}
+            return JSONResponse({"error": "unauthorized"}, 401, headers=headers)
+        role = self.access.role_of(token.encode()).name.lower()
+        return JSONResponse({"token": token, "role": role}, headers=_NOT_STORED)
 
     # --- ingest ----------------------------------------------------------------------------------
 
@@ -153,7 +187,7 @@ class Collector:
 
     async def stream(self, request: Request) -> Response:
         """Server-sent events (section 3.3)."""
-        if refusal := self._refuse(request, Role.OBSERVE):
+        if refusal := self._refuse(request, Role.OBSERVE, request.scope["query_string"]):
             return refusal
         if self.connections >= MOST_CONNECTIONS:
             return PlainTextResponse("too many connections", 503, headers={"Retry-After": "5"})
@@ -167,7 +201,7 @@ class Collector:
     async def socket(self, socket: WebSocket) -> None:
         """The duplex endpoint (section 3.5)."""
         headers = socket.headers.raw
-        handshake = self.access.handshake(headers)
+        handshake = self.access.handshake(headers, socket.scope["query_string"])
         if handshake.role is Role.NONE or not self.access.is_own(headers):
             await _deny(socket, handshake.role)
             return
@@ -209,7 +243,7 @@ class _Counted(Response):
 async def _deny(socket: WebSocket, role: Role) -> None:
     """Refuse a handshake: 401 where the token is at fault, 403 where it is not."""
     status = 401 if role is Role.NONE else 403
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}  # noqa: PLR2004
+    headers = _CHALLENGE if role is Role.NONE else {}
     await socket.send_denial_response(Response(status_code=status, headers=headers))
 
 
@@ -224,7 +258,7 @@ async def _read_batch(request: Request) -> list[tuple[JSON, bytes]]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in ("application/json", "application/x-ndjson"):
         raise _RefusedError(415, {"error": "unsupported-media-type"})
-    body = await _read_body(request)
+    body = await _read_body(request, MOST_BODY)
     lines = body.split(b"\n") if kind == "application/x-ndjson" else [body]
     lines = [line for line in lines if line.strip()]
     if len(lines) > MOST_BATCH:
@@ -234,14 +268,24 @@ async def _read_batch(request: Request) -> list[tuple[JSON, bytes]]:
     return [_read_event(number, line) for number, line in enumerate(lines)]
 
 
-async def _read_body(request: Request) -> bytes:
+async def _read_body(request: Request, most: int) -> bytes:
     body = bytearray()
     async with contextlib.aclosing(request.stream()) as pieces:
         async for piece in pieces:
             body += piece
-            if len(body) > MOST_BODY:
-                raise _RefusedError(413, {"error": "payload-too-large", "max_bytes": MOST_BODY})
+            if len(body) > most:
+                raise _RefusedError(413, {"error": "payload-too-large", "max_bytes": most})
     return bytes(body)
+
+
+def _code(body: bytes) -> str:
+    try:
+        match parse(body):
+            case {"code": str(code)}:
+                return code
+    except MalformedJSONError:
+        pass
+    raise _RefusedError(400, {"error": "invalid", "detail": 'a JSON object with a "code"'})
 
 
 def _read_event(number: int, line: bytes) -> tuple[JSON, bytes]:

@@ -11,6 +11,7 @@ Pure. A token is asked for besides: `access.py`.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
@@ -37,17 +38,20 @@ class Site:
         scheme: "https" where it has a certificate, else "http".
         hosts: what `Host` may say, in lower case: each name with the port, and without it where it
             is the scheme's own.
+        is_private: whether nobody on the way reads what is sent: it speaks TLS, or is listened to
+            on this machine alone.
     """
 
     scheme: str
     hosts: frozenset[bytes] = field(repr=False)
+    is_private: bool = False
 
     @classmethod
     def at(cls, address: str, port: int, *, names: Iterable[str] = (), tls: bool = False) -> Site:
         """The relay that listens there.
 
         Args:
-            address: what it is bound to; one that stands for every address is no name.
+            address: what it is bound to, in numbers; one that stands for every address is no name.
             port: and its port.
             names: by which it is reached besides loopback and the address.
             tls: whether it speaks TLS.
@@ -56,7 +60,8 @@ class Site:
         named = {*_LOOPBACK, address, *names} - _ANYWHERE
         bare = {_bracketed(name.lower()) for name in named}
         hosts = {f"{name}:{port}" for name in bare} | (bare if port == _PORTS[scheme] else set())
-        return cls(scheme, frozenset(host.encode() for host in hosts))
+        encoded = frozenset(host.encode() for host in hosts)
+        return cls(scheme, encoded, tls or ipaddress.ip_address(address).is_loopback)
 
     def is_own(self, headers: Headers) -> bool:
         """Whether `Host` names this relay, and no page of another place makes the request."""
