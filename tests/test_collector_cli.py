@@ -16,12 +16,24 @@ import pytest
 from kimiaepd.mapping.json_value import JSONObject
 from live import Live, scratch
 
+READY = re.compile(
+    r"kimiaepd collector ready: (http://127\.0\.0\.1:\d+), token: kimiaepd token show,"
+    r" code ([\w-]{22}) \(once, within 60 s\)\n"
+)
+
 
 @contextmanager
-def collector(live: Live) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def collector(live: Live, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`kimiaepd collector` on a port of its own; its URL."""
+    with coded(live, *options) as (process, url, _):
+        yield process, url
+
+
+@contextmanager
+def coded(live: Live, *options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """The same, with the code on its ready line."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "kimiaepd", "collector", "--port", "0"],
+        [sys.executable, "-m", "kimiaepd", "collector", "--port", "0", *options],
         env=live.environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -31,9 +43,9 @@ def collector(live: Live) -> Iterator[tuple[subprocess.Popen[str], str]]:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
-            found = re.search(r"ready: (http://127\.0\.0\.1:\d+), token: kimiaepd token show", line)
+            found = READY.fullmatch(line)
             assert found, line
-            yield process, found[1]
+            yield process, found[1], found[2]
         finally:
             process.kill()
 
@@ -67,6 +79,23 @@ def test_what_hooks_say_is_held_for_a_consumer_that_comes_later() -> None:
         assert process.stderr.read() == ""
 
 
+def test_the_code_on_the_ready_line_lets_one_client_in_that_has_no_headers() -> None:
+    with scratch() as live, coded(live, "--buffer", "7") as (process, url, code):
+        with httpx.Client(trust_env=False, timeout=10, base_url=url) as client:
+            answer = client.post("/session", json={"code": code}).json()
+            assert answer["role"] == "control"
+            assert client.post("/session", json={"code": code}).status_code == 401
+            query = {"from": "all", "live": "0", "access_token": answer["token"]}
+            assert client.get("/stream", params=query).status_code == 200
+            bearer = {"Authorization": f"Bearer {answer['token']}"}
+            found = client.get("/events", headers=bearer).json()
+            assert found["capabilities"]["replay"]["buffer"] == 7
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == "", "nothing is logged of a URL or a code"
+
+
 def test_a_rotated_token_counts_at_once_and_one_that_observes_is_another() -> None:
     with scratch() as live, collector(live) as (_, url):
         first = live.run("token", "show").stdout.strip()
@@ -86,6 +115,7 @@ def test_a_rotated_token_counts_at_once_and_one_that_observes_is_another() -> No
         (("--host", "localhost"), "is no address in numbers"),
         (("--cert", sys.executable), "--cert and --key go together"),
         (("--port", "70000"), "--port"),
+        (("--buffer", "0"), "--buffer"),
     ],
 )
 def test_what_would_give_a_token_away_or_cannot_be_is_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import signal
@@ -15,14 +16,17 @@ import trio
 
 from kimiaepd import log_lines
 from kimiaepd import settings as settings_room
+from kimiaepd.collector import envelope
 from kimiaepd.collector import serve as serving
-from kimiaepd.collector.access import Access
+from kimiaepd.collector.access import CODE_SECONDS, Access
+from kimiaepd.collector.history import Bounds, History
 from kimiaepd.collector.hub import Hub
 from kimiaepd.collector.routes import Collector
 from kimiaepd.collector.same_site import Site
 from kimiaepd.collector.serve import PORT, Tls
 from kimiaepd.errors import UsageError
 from kimiaepd.storage.private_directory import create_private
+from kimiaepd.storage.worker_thread import in_thread
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -41,13 +45,30 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("--name", "names", multiple=True, help="A name by which it is reached; repeatable.")
 @click.option("--cert", type=_FILE, help="A TLS certificate chain; needed off this machine.")
 @click.option("--key", type=_FILE, help="Its key.")
+@click.option(
+    "--buffer",
+    default=Bounds().events,
+    show_default=True,
+    type=click.IntRange(1, 1_000_000),
+    help="Events of one session that are held.",
+)
 def collector(
-    host: str, port: int, names: tuple[str, ...], cert: Path | None, key: Path | None
+    *,
+    host: str,
+    port: int,
+    names: tuple[str, ...],
+    cert: Path | None,
+    key: Path | None,
+    buffer: int,
 ) -> None:
     """Run a small AEP relay in the foreground, until Ctrl-C or SIGTERM.
 
     Emitters send it events, consumers subscribe, commands go between them. It holds what it was
     sent in memory, bounded; nothing is written. The tokens are `kimiaepd token show`.
+
+    The code on the ready line lets in one browser, or another client that can send its token in a
+    URL alone, within 60 s: POST {"code": ...} to /session, which gives a token that ends with this
+    process. There is one code a start; whoever can set a header needs none.
     """
     log_lines.configure(verbose=False)
     tls = _tls(host, cert, key)
@@ -56,10 +77,9 @@ def collector(
     listener = serving.bind(host, port)
     bound = listener.getsockname()[1]
     site = Site.at(host, bound, names=names, tls=tls is not None)
-    made = Collector(Hub(), Access.open(state_dir, site))
+    made = Collector(Hub(History(Bounds(events=buffer))), Access.open(state_dir, site))
     where = f"{site.scheme}://{f'[{host}]' if ':' in host else host}:{bound}"
-    line = f"kimiaepd collector ready: {where}, token: kimiaepd token show"
-    trio.run(_run, made, partial(serving.serve, made, listener, tls=tls), line)
+    trio.run(_run, made, partial(serving.serve, made, listener, tls=tls), where)
 
 
 def _tls(host: str, cert: Path | None, key: Path | None) -> Tls | None:
@@ -79,11 +99,17 @@ def _tls(host: str, cert: Path | None, key: Path | None) -> Tls | None:
     return None
 
 
-async def _run(made: Collector, serve: Callable[..., Awaitable[None]], line: str) -> None:
+async def _run(made: Collector, serve: Callable[..., Awaitable[None]], where: str) -> None:
     async with trio.open_nursery() as run_nursery:
         await run_nursery.start(_obey_signals, made)
         await run_nursery.start(serve)
-        click.echo(line)
+        code = made.access.issue(trio.current_time())
+        click.echo(
+            f"kimiaepd collector ready: {where}, token: kimiaepd token show,"
+            f" code {code} (once, within {CODE_SECONDS:.0f} s)"
+        )
+        with contextlib.suppress(OSError):  # no thread for us: the first that is no event waits
+            await in_thread(envelope.warm)
         await made.stopping.wait()
         run_nursery.cancel_scope.deadline = trio.current_time() + 2 * serving.GRACE_SECONDS
 
