@@ -139,6 +139,36 @@ async def test_anything_else_first_is_an_error_and_the_end(
     await settle(lambda: place.collector.connections == 0)
 
 
+async def test_the_collector_hangs_up_only_once_the_other_side_has_closed_too(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a client that reads slowly loses what it was told last (RFC 6455 section 7.1.1)."""
+    monkeypatch.setattr(duplex, "GOODBYE_SECONDS", 60.0)
+    async with talking(place, None) as talk:
+        await talk.say({"type": "ping"})
+        said, code = await talk.rest()
+        assert ([one["type"] for one in said], code) == (["error", "closing"], 1003)
+        with trio.move_on_after(0.1) as scope:
+            await talk.stream.receive_some()
+        assert scope.cancelled_caught, "it hung up by itself"
+        assert place.collector.connections == 1
+        await talk.answer_close()
+        with trio.fail_after(5):
+            assert await talk.stream.receive_some() == b""
+    await settle(lambda: place.collector.connections == 0)
+
+
+async def test_who_never_closes_is_hung_up_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duplex, "GOODBYE_SECONDS", 0.1)
+    async with talking(place, None) as talk:
+        await talk.say({"type": "ping"})
+        await talk.rest()
+        with trio.fail_after(5):
+            assert await talk.stream.receive_some() == b""
+
+
 async def test_binary_is_reserved_and_ends_the_connection(place: Place) -> None:
     async with talking(place) as talk:
         await talk.say(b"{}")

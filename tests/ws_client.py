@@ -111,6 +111,10 @@ class Client:
             except OverError as over:
                 return said, over.code
 
+    async def answer_close(self) -> None:
+        """Say that the close was heard; until then the server waits for it."""
+        await self.stream.send_all(self._protocol.send(CloseConnection(1000)))
+
     async def _next(self) -> wsproto.events.Event:
         while not self._came:
             data = bytes(await self.stream.receive_some())

@@ -253,6 +253,10 @@ class Conversation:
             try:
                 await self._send({"type": "closing", "reason": str(end), "delivered": []})
                 await self.socket.close(end.code, str(end))
+                # Whoever hangs up before the answer to his close cuts off what is still being read:
+                # Node's client, which unpacks in a thread, loses all of it.
+                while (await self.socket.receive())["type"] != "websocket.disconnect":
+                    pass
             except (RuntimeError, WebSocketDisconnect, trio.BrokenResourceError):
                 pass  # it was closed meanwhile
 
