@@ -138,7 +138,7 @@ class SessionBook:
         if is_heard:
             session.seen_at = now
         while len(self._sessions) > MOST:
-            self._let_go(next(iter(self)))
+            self._let_go(next(iter(self)), now)
         return session
 
     def keep(self, session: Session) -> None:
@@ -150,7 +150,7 @@ class SessionBook:
         """After a start: what was open, so that what waited is decided and a status shows it."""
         for session_id, record in sorted(self.ledger.items(), key=lambda item: _seen_s(item[1])):
             quiet = self._quiet_seconds(record)
-            waits = "waits" in _state_of(record)
+            waits = not _state_of(record).keys().isdisjoint(("waits", "holds"))
             if waits or (record.get("open") and quiet <= self.idle_seconds):
                 self.get(session_id, now).seen_at = now - quiet
             elif not record.get("over") and quiet <= self.idle_seconds:
@@ -205,11 +205,11 @@ class SessionBook:
         for session in list(self):
             if now - session.seen_at <= self.idle_seconds:
                 return
-            self._let_go(session)
+            self._let_go(session, now)
 
-    def _let_go(self, session: Session) -> None:
-        if session.state.waits:
-            session.machine.settle()
+    def _let_go(self, session: Session, now: float) -> None:
+        if session.state.is_unsettled:
+            session.machine.settle(now)
         self.keep(session)
         self._duplicates_before += session.machine.duplicates
         del self._sessions[session.id]

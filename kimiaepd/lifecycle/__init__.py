@@ -8,6 +8,7 @@ that each open once and close once.
     subagents.py  whose Stop is it
     calls.py      tool calls: one request, at most one terminal
     asks.py       the vendor's own approvals: one request, one answer, one resolution
+    holds.py      the gate's own asks: one request, one outcome
     runs.py       one run a prompt, one terminal a run
     waits.py      the hooks that wait, in order of arrival
     machine.py    the hooks in their order: what waits for what, and what a boundary settles
@@ -16,8 +17,8 @@ that each open once and close once.
 
 Rules that hold for all of them: they read no clock and no file; time comes in with each hook, and
 events go out through `Emit`. Who knows whom: `machine.py` all but the last two; `runs.py` asks,
-calls and subagents; `asks.py` calls; `waits.py` asks; `fold.py` calls, subagents, waits and what
-`record.py` keeps; and all of them `state.py`, which knows none.
+calls and subagents; `asks.py` and `holds.py` calls; `waits.py` asks; `fold.py` calls, holds,
+subagents, waits and what `record.py` keeps; and all of them `state.py`, which knows none.
 """
 
 from __future__ import annotations

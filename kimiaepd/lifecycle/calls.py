@@ -1,6 +1,7 @@
 """Tool calls: tool.requested once a call, and at most one of completed, failed, denied after it.
 
 Rules:
+- A call that our gate refused has its terminal: the failure that the vendor then reports degrades.
 - A terminal has `cause` its request and the run of its call. One without a request seen before (an
   unknown tool) has no `cause`.
 - A call leaves with its run; a completion that never comes invents nothing. What left is remembered
@@ -66,19 +67,24 @@ def standing_of_end(state: State, payload: HookPayload) -> Standing:
     return Standing.DUPLICATE if call.terminal == payload.event else Standing.SECOND
 
 
-def request(state: State, emit: Emit, hook: Hook) -> None:
-    """Log tool.requested, and remember the call where it can be paired."""
+def request(state: State, emit: Emit, hook: Hook) -> Call:
+    """Log tool.requested, and remember the call where it can be paired; it has no id if not."""
     payload = hook.payload
     run = state.run.id if state.run else None
     requested = emit(hook.draft, hook, run=run)
-    if payload.tool_call_id is None or payload.tool_name is None:
-        return
-    state.past_calls.pop(payload.tool_call_id, None)
-    state.past_asks.pop(payload.tool_call_id, None)
     call = Call(
-        payload.tool_call_id, payload.tool_name, fingerprint(payload), requested, run, hook.at
+        payload.tool_call_id or "",
+        payload.tool_name or "",
+        fingerprint(payload),
+        requested,
+        run,
+        hook.at,
     )
-    remember(state.calls, call.id, call, OPEN_CALLS)
+    if call.id and call.name:
+        state.past_calls.pop(call.id, None)
+        state.past_asks.pop(call.id, None)
+        remember(state.calls, call.id, call, OPEN_CALLS)
+    return call
 
 
 def end(state: State, emit: Emit, hook: Hook, cause: str | None = None) -> str:
@@ -109,8 +115,28 @@ def deny(state: State, emit: Emit, hook: Hook, cause: str) -> None:
         close(state, call or Call(payload.tool_call_id, name, run=run), payload)
 
 
-def _denied(name: str, call_id: str | None) -> Draft:
-    members = {("tool", "name"): name, ("tool", "call_id"): call_id, ("by",): "runtime"}
+def refuse(
+    state: State, emit: Emit, hook: Hook, call: Call, *, cause: str | None, rule: str | None = None
+) -> None:
+    """Log tool.denied for a call that our own gate keeps from running.
+
+    `cause` is the answer, or the request where a rule refuses; `rule` is that rule's id.
+    """
+    if call.terminal:
+        return
+    denied = _denied(call.name, call.id, by="policy", rule=rule)
+    emit(denied, hook, run=call.run, cause=cause)
+    if call.id:
+        close(state, call, hook.payload)
+
+
+def _denied(name: str, call_id: str | None, by: str = "runtime", rule: str | None = None) -> Draft:
+    members = {
+        ("tool", "name"): name,
+        ("tool", "call_id"): call_id,
+        ("by",): by,
+        ("rule",): rule,
+    }
     fields = tuple(Field(path, Capture.METADATA, value) for path, value in members.items() if value)
     return Draft("tool.denied", name, fields, "notice")
 

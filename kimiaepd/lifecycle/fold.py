@@ -4,6 +4,7 @@ Rules:
 - It needs nothing but types, runs, ids and causes, which every capture level keeps; with `data` it
   also knows which call is which. So after the loss of every record a run still closes as itself and
   no terminal comes twice.
+- An ask that is answered by `control` alone is our gate's, and was held by a process that is gone.
 - An ask found here is known by its call's id, or by its own where its call has another: the
   approval's id is in no event.
 - `fold` is for events that are newer than the record: what is open. `refill` is for older ones: the
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from kimiaepd.lifecycle import calls, subagents, waits
+from kimiaepd.lifecycle.holds import REFUSING
 from kimiaepd.lifecycle.record import PAST_KEPT
 from kimiaepd.lifecycle.state import (
     OPEN_ASKS,
@@ -25,6 +27,7 @@ from kimiaepd.lifecycle.state import (
     PAST,
     Ask,
     Call,
+    Hold,
     PastAsk,
     Run,
     State,
@@ -113,6 +116,9 @@ def _tool_ended(state: State, event: JSONObject) -> None:
     call = call or Call(call_id, name, run=_word(event.get("run")) or None)
     for ask in [ask for ask in state.asks.values() if ask.is_resolved and ask.call_id == call.id]:
         _over(state, ask)
+    for hold in [hold for hold in state.holds.values() if hold.is_resolved]:
+        if event.get("cause") == hold.answered:
+            del state.holds[hold.requested]
     if failure := waits.failure_of(state, call.id):
         state.waits.remove(failure)  # it waited by the record, and is decided
     if call.id:
@@ -139,6 +145,10 @@ def _tool(event: JSONObject) -> tuple[str, str]:
 def _asked(state: State, event: JSONObject) -> None:
     call = _caused_by(state, event)
     requested = _word(event.get("id"))
+    if _member(event, "respond_via") == ["control"]:
+        tool, run = short(_word(event.get("subject"))), _word(event.get("run")) or None
+        state.holds[requested] = Hold(requested, tool, call.id if call else None, run)
+        return
     key = call.id if call and call.id not in state.asks else requested
     state.asked_ever = True
     ask = Ask(
@@ -153,14 +163,22 @@ def _asked(state: State, event: JSONObject) -> None:
 
 
 def _answered(state: State, event: JSONObject) -> None:
+    answer = _member(event, "answer")
+    option = _word(answer.get("option")) if isinstance(answer, dict) else ""
     for ask in _asks_of(state, event):
         ask.answered = _word(event.get("id"))
         ask.answered_ns = _moment_ns(event)
-        answer = _member(event, "answer")
-        ask.decision = _word(answer.get("option")) if isinstance(answer, dict) else ""
+        ask.decision = option
+    if hold := state.holds.get(_word(event.get("subject"))):
+        hold.answered, hold.option = _word(event.get("id")), option
 
 
 def _ask_ended(state: State, event: JSONObject) -> None:
+    hold = state.holds.get(_word(event.get("subject")))
+    if hold and hold.option in REFUSING:
+        hold.is_resolved = True  # and its call is denied next
+    elif hold:
+        del state.holds[hold.requested]
     for ask in _asks_of(state, event):
         if ask.decision == "rejected" and ask.call_id in state.calls:
             ask.is_resolved = True  # and its call is denied next

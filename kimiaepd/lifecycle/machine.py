@@ -14,6 +14,8 @@ Rules:
   its own event, as the run's own. Where the end itself waits, so does the rest, each its own time.
 - What came twice is counted and dropped where that can be told (an id, or the same bytes within
   `TWICE_NS`); else it degrades. A second terminal is never logged.
+- What our own gate holds ends with its session, before anything else of that, and by nothing else
+  here. A PreToolUse leaves behind what the gate is to decide about (`Machine.begun`).
 
 It reads no clock: time comes with each hook and with `tick`. The observer owns the waiting.
 """
@@ -21,13 +23,24 @@ It reads no clock: time comes with each hook and with `tick`. The observer owns 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from attrs import evolve
 
-from kimiaepd.lifecycle import asks, calls, runs, subagents, waits
+from kimiaepd.lifecycle import asks, calls, holds, runs, subagents, waits
 from kimiaepd.lifecycle.calls import Standing
-from kimiaepd.lifecycle.state import Ask, Emit, Hook, State, Wait, WaitKind, with_short_names
+from kimiaepd.lifecycle.state import (
+    NOW_NS,
+    Ask,
+    Call,
+    Emit,
+    Hold,
+    Hook,
+    State,
+    Wait,
+    WaitKind,
+    with_short_names,
+)
 from kimiaepd.mapping.event import Draft
 from kimiaepd.mapping.hooks import fallback
 from kimiaepd.mapping.payloads import HookPayload
@@ -47,16 +60,23 @@ class Machine:
         state: what is open; the machine alone changes it.
         emit: logs an event of this session.
         new_run_id: makes the id of a run.
+
+    Attributes:
+        begun: the call that the last hook wants to begin, for the gate; None where it begins none.
+            One that no later hook can be paired with has no id.
+        duplicates: hooks that came twice and were dropped.
     """
 
     def __init__(self, state: State, emit: Emit, new_run_id: Callable[[], str]) -> None:
         self.state = state
+        self.begun: Call | None = None
         self.duplicates = 0
         self._emit = emit
         self._new_run_id = new_run_id
 
     def hook(self, hook: Hook) -> Wait | None:
         """Take one hook in; a `Wait` where its reply must wait for what is decided."""
+        self.begun = None
         self.tick(hook.at)  # a deadline holds also where the caller's clock is late
         hook = with_short_names(hook)
         handler = self._HANDLERS.get(hook.payload.event)
@@ -75,14 +95,48 @@ class Machine:
         while wait := waits.due(self.state, now):
             self._settle(wait)
 
-    def settle(self) -> None:
-        """Decide everything that waits, as if its time were up.
+    def settle(self, now: float = 0.0) -> None:
+        """Decide everything that waits, as if its time were up, and let go what is held.
 
         In a state that was brought back it also completes the answers at which a process died.
         """
         for ask in [ask for ask in self.state.asks.values() if ask.answered]:
             self._finish(ask)
         self._settle_all(_EVERYTHING)
+        self._dismiss_holds(now)
+
+    # --- the gate's ---
+
+    def hold(self, hook: Hook, call: Call) -> Hold:
+        """Begin to hold a call; the hook's draft is what is asked."""
+        return holds.begin(self.state, self._emit, with_short_names(hook), call)
+
+    def conclude(
+        self, hold: Hold, now: float, otherwise: Literal["timeout", "dismissed"]
+    ) -> holds.Outcome | None:
+        """End a hold by its answer, or `otherwise`; None where it had ended before."""
+        payload = HookPayload(event="PreToolUse", tool_call_id=hold.call_id)
+        hook = Hook(payload, Draft("attention.resolved"), now, NOW_NS)
+        ended = holds.conclude(self.state, self._emit, hook, hold, otherwise)
+        if ended:
+            self._end_refused(hold.call_id, now)
+        return ended
+
+    def refuse(self, hook: Hook, call: Call, rule: str) -> None:
+        """Deny a call by a rule, at once."""
+        hook = with_short_names(hook)
+        calls.refuse(self.state, self._emit, hook, call, cause=call.requested, rule=rule)
+        self._end_refused(call.id, hook.at)
+
+    def _end_refused(self, call_id: str | None, now: float) -> None:
+        """Where the call was refused, its subagent never begins."""
+        call = calls.find(self.state, call_id)
+        if call and call.terminal:
+            subagents.call_ended(self.state.subagents, call.id, now, failed=True)
+
+    def _dismiss_holds(self, now: float) -> None:
+        for hold in list(self.state.holds.values()):
+            self.conclude(hold, now, "dismissed")
 
     # --- sessions ---
 
@@ -93,6 +147,7 @@ class Machine:
         self._log(hook)
 
     def _session_end(self, hook: Hook) -> None:
+        self._dismiss_holds(hook.at)
         if self.state.run and not waits.first(self.state, (WaitKind.STOP,)):
             self._wait(WaitKind.END, hook)
         else:
@@ -100,6 +155,7 @@ class Machine:
 
     def _end_session(self, hook: Hook, *, logged: str | None) -> None:
         state = self.state
+        self._dismiss_holds(hook.at)  # of a call that came while the end waited
         asks.dismiss(state, self._emit, hook, list(state.asks.values()))
         self._settle_all(_BEFORE_A_TERMINAL)
         runs.drain(state, self._emit, hook)
@@ -179,10 +235,13 @@ class Machine:
             self._log(hook)
         elif standing is Standing.DUPLICATE:
             self.duplicates += 1
+            self.begun = calls.find(self.state, payload.tool_call_id)
         elif standing is Standing.SECOND:
-            self._degrade(hook)
+            requested = self._degrade(hook)
+            run = self.state.run.id if self.state.run else None
+            self.begun = Call("", payload.tool_name, requested=requested, run=run)
         else:
-            calls.request(self.state, self._emit, hook)
+            self.begun = calls.request(self.state, self._emit, hook)
             if payload.tool_call_id and subagents.delegates(payload):
                 subagents.opened(self.state.subagents, payload.tool_call_id)
 

@@ -21,6 +21,7 @@ from attrs import evolve, field, fields_dict, frozen
 from kimiaepd.lifecycle.state import (
     Ask,
     Call,
+    Hold,
     Hook,
     PastAsk,
     Run,
@@ -44,6 +45,9 @@ every hook, and these are most of it: so they stand in it without their members'
 
 _PastAsk: TypeAlias = tuple[str, str, str, int]
 """An ask that is over: key, decision, print, asked_ns."""
+
+_Hold: TypeAlias = tuple[str, str, str | None, str | None, str | None, bool, str]
+"""A call that is held: requested, tool, call_id, run, answered, is_resolved, option."""
 
 _CONVERTER = cattrs.Converter(omit_if_default=True)
 
@@ -80,6 +84,7 @@ class _Kept:
     past_calls: list[_Past] = field(factory=list)
     asks: list[Ask] = field(factory=list)
     past_asks: list[_PastAsk] = field(factory=list)
+    holds: list[_Hold] = field(factory=list)
     delegating: dict[str, Stage] = field(factory=dict)
     background: int = 0
     waits: list[_KeptWait] = field(factory=list)
@@ -98,6 +103,7 @@ def to_record(state: State) -> JSONObject:
             [key, past.decision, past.print, past.asked_ns]
             for key, past in list(state.past_asks.items())[-PAST_KEPT:]
         ],
+        "holds": [_hold(hold) for hold in state.holds.values()],
         "delegating": {call: stage.value for call, stage in state.subagents.delegating.items()},
         "background": state.subagents.background,
         "waits": [_wait(wait) for wait in state.waits if wait.logged],
@@ -120,6 +126,7 @@ def from_record(record: JSONObject) -> State:
         past_calls={past[0]: _call(past) for past in kept.past_calls},
         asks={ask.key: ask for ask in kept.asks},
         past_asks={past[0]: PastAsk(*past[1:]) for past in kept.past_asks},
+        holds={kept_hold[0]: _held(kept_hold) for kept_hold in kept.holds},
         subagents=Subagents(kept.delegating, [], kept.background),
         waits=[wait.wait() for wait in kept.waits],
     )
@@ -149,6 +156,21 @@ def _call(past: _Past) -> Call:
         decided=decided,
         terminal=terminal,
         abandoned=abandoned,
+    )
+
+
+def _hold(hold: Hold) -> JSON:
+    kept: _Hold = (
+        *(hold.requested, hold.tool, hold.call_id, hold.run),
+        *(hold.answered, hold.is_resolved, hold.option),
+    )
+    return list(kept)
+
+
+def _held(kept: _Hold) -> Hold:
+    requested, tool, call_id, run, answered, is_resolved, option = kept
+    return Hold(
+        requested, tool, call_id, run, answered=answered, is_resolved=is_resolved, option=option
     )
 
 

@@ -1,11 +1,13 @@
-"""What is open in one session: its run, its calls, its asks, and the hooks that wait.
+"""What is open in one session: its run, calls, asks and holds, and the hooks that wait.
 
 Rules:
 - Everything here is bounded: `OPEN_CALLS` (the same of those that delegate), `OPEN_ASKS`, twice
   `PAST` and `WAITING` entries at most, the oldest forgotten first; ids and names of `LONGEST`
   characters; `WAITING_CHARACTERS` of text in what waits. At its worst, with every bound reached and
-  every character one of four bytes, a session is under 1.5 MB; a few kB as a rule.
-- It holds no content: ids, names, digests, flags and moments; a hook that waits keeps its draft.
+  every character one of four bytes, a session is under 1.5 MB; a few kB as a rule. There are as
+  many holds as shims that wait: connections have a limit of their own.
+- It holds no content: ids, names, digests, flags and moments; a hook that waits keeps its draft,
+  and a hold its answer for as long as it takes to log it.
 
 What the parts mean is in the rooms beside this one; how a state is kept on disk is `record.py`'s.
 """
@@ -29,6 +31,9 @@ PAST = 256
 WAITING = 64
 WAITING_CHARACTERS = 100_000
 LONGEST = 128
+
+NOW_NS = (1 << 63) - 1
+"""`Hook.started_ns` of what comes of no shim: an event's time is never later than now."""
 
 
 @frozen
@@ -147,6 +152,51 @@ class PastAsk:
     asked_ns: int
 
 
+@frozen
+class HoldAnswer:
+    """What somebody said of a held call, and was accepted.
+
+    Attributes:
+        option: the id of the option that is really applied.
+        cause: the id of the command.
+        text: the reason given with it.
+    """
+
+    option: str
+    cause: str
+    text: str | None = field(default=None, repr=False)  # a person's words
+
+
+@define(eq=False)
+class Hold:
+    """One call that is kept from running until somebody answers, or nobody has.
+
+    Attributes:
+        requested: the id of its attention.requested: the `subject` of every later event of it.
+        tool: the tool's name.
+        call_id: the call that a refusal ends; None where none is known by its id.
+        run: the run of the call.
+        at: when it began (monotonic seconds); None where that was in another process.
+        answer: the answer that was accepted; it is logged as the hold is concluded.
+        answered: the id of its attention.answered, where a process died before all that follows
+            from it was logged: `Machine.settle` adds what is missing.
+        is_resolved: whether the resolution is not missing; then it is the tool.denied.
+        option: what that answer was; empty where the log does not say.
+        on_over: called once, as the hold is over.
+    """
+
+    requested: str
+    tool: str
+    call_id: str | None = None
+    run: str | None = None
+    at: float | None = None
+    answer: HoldAnswer | None = None
+    answered: str | None = None
+    is_resolved: bool = False
+    option: str = ""
+    on_over: Callable[[], None] = lambda: None
+
+
 class WaitKind(enum.Enum):
     """What a hook waits for before it is decided what it means."""
 
@@ -208,6 +258,7 @@ class State:
     past_calls: dict[str, Call] = field(factory=dict)
     asks: dict[str, Ask] = field(factory=dict)
     past_asks: dict[str, PastAsk] = field(factory=dict)
+    holds: dict[str, Hold] = field(factory=dict)
     subagents: Subagents = field(factory=Subagents)
     waits: list[Wait] = field(factory=list)
     last_of: dict[str, tuple[str, int]] = field(factory=dict)
@@ -215,12 +266,13 @@ class State:
     @property
     def is_open(self) -> bool:
         """Whether something has begun that has not ended."""
-        return bool(self.run or self.calls or self.asks or self.waits)
+        return bool(self.run or self.calls or self.asks or self.holds or self.waits)
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether `Machine.settle` has something to say, in a state that was brought back."""
-        return bool(self.waits) or any(ask.answered for ask in self.asks.values())
+        """Whether `Machine.settle` has something to say."""
+        answered = any(ask.answered for ask in self.asks.values())
+        return bool(self.waits or self.holds) or answered
 
 
 def short(name: str) -> str:
