@@ -298,6 +298,7 @@ async def test_a_stream_resumes_after_a_position_or_the_last_id(place: Place) ->
     assert seqs(await stream(place, {}, **{"Last-Event-ID": "s:1:3"})) == [4]
     assert seqs(await stream(place, {"from": since}, **{"Last-Event-ID": "s:1:3"})) == [2, 3, 4]
     assert seqs(await stream(place, {})) == []
+    assert [one for one in await stream(place, {}) if one] == [": here", ": replay-complete"]
 
 
 async def test_what_is_gone_is_said_before_what_is_there(tmp_path: Path) -> None:

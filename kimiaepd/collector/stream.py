@@ -77,7 +77,8 @@ class EventStream:
         while True:
             message = self._outgoing.get_nowait()
             if message is None and not self.live:
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                # No word of the standard's; its reference relay says it, and clients wait for it.
+                await send({**_body(": replay-complete\n\n"), "more_body": False})
                 return
             if message is None:
                 message = ": ping\n\n"
