@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any, Literal
 
 import pytest
 
@@ -15,15 +16,15 @@ from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.mapping.payloads import HookPayload
 from story import Logged, Story
 
-BASH: JSONObject = {
+BASH: dict[str, Any] = {
     "tool_name": "Bash", "tool_call_id": "c1", "tool_input": {"command": "ls"},
 }  # fmt: skip
-AGENT: JSONObject = {
+AGENT: dict[str, Any] = {
     "tool_name": "Agent", "tool_call_id": "c2", "tool_input": {"prompt": "look"},
 }  # fmt: skip
 
 
-def held(story: Story, given: JSONObject = BASH) -> Hold:
+def held(story: Story, given: dict[str, Any] = BASH) -> Hold:
     """A call that is held, in a run."""
     story.hook("UserPromptSubmit")
     story.hook("PreToolUse", **given)
@@ -95,12 +96,11 @@ def test_an_allowed_call_is_the_vendors_to_ask_about() -> None:
 
 
 @pytest.mark.parametrize("otherwise", ["timeout", "dismissed"])
-def test_a_hold_ends_once(otherwise: str) -> None:
+def test_a_hold_ends_once(otherwise: Literal["timeout", "dismissed"]) -> None:
     story = Story()
     hold = held(story)
     over: list[bool] = []
     hold.on_over = lambda: over.append(True)
-    assert otherwise in ("timeout", "dismissed")
     assert story.machine.conclude(hold, story.now + 50, otherwise) == otherwise
     answered(hold, "deny")
     assert story.machine.conclude(hold, story.now + 51, "dismissed") is None

@@ -89,6 +89,14 @@ def _at(field: Field, ceiling: Capture, redactor: Redactor) -> JSON:
     return redactor.value(value) if is_redacted else value
 
 
+def riding(value: JSON) -> JSON:
+    """The value as a redacted field may hold it, before the pipeline; None where it is too much."""
+    try:
+        return _copy(value, MAX_DEPTH, _Allowance(MAX_NODES, MAX_TEXT))
+    except _TooMuchError:
+        return None
+
+
 def _copy(value: JSON, depth: int, allowance: _Allowance) -> JSON:
     """The value without any `cwd`, as far as the allowance goes."""
     allowance.nodes -= 1

@@ -19,13 +19,19 @@ from kimiaepd.mapping.event import AGENT, Capture
 Path: TypeAlias = tuple[str, ...]
 
 GAP = f"x.{AGENT}.log.gap"
-"""The one type of our own that comes of no hook: events that could not be written."""
+"""Events that could not be written. It comes of no hook, as what follows here."""
+
+STOOD_DOWN = f"x.{AGENT}.gate.stood_down"
+"""A session's gate holds nothing any more, because nobody answers."""
 
 
 @functools.cache
 def own_levels() -> Mapping[str, Mapping[Path, Capture]]:
     """The level of each member, by the event's type and the member's path."""
-    levels: dict[str, dict[Path, Capture]] = {GAP: {("count",): Capture.METADATA}}
+    levels: dict[str, dict[Path, Capture]] = {
+        GAP: {("count",): Capture.METADATA},
+        STOOD_DOWN: {("timeouts",): Capture.METADATA},
+    }
     for name, members in _written():
         levels.setdefault(name, {}).update({member.path: member.level for member in members})
     return levels

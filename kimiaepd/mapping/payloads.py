@@ -25,8 +25,8 @@ What each event carries is observed on 0.28.0, 0.42.0 and 2.1.0:
     SessionHeartbeat    uptime_ms
 
 Rules: any field may be missing, of another type or huge. A field of the wrong type counts as
-missing; nothing here raises but `NotAnObjectError`. `cwd`, `session_title` and everything else
-that may never ride is not even read.
+missing; nothing here raises but `NotAnObjectError`. `session_title` and everything else that may
+never ride is not even read; but `cwd`, which the gate's rules on paths need, and no event has.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ class HookPayload:
 
     event: str = ""
     session: str = UNKNOWN_SESSION
+    cwd: str | None = None
 
     source: str | None = None
     model: str | None = None
