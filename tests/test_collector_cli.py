@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import re
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
+from aep_sdk.control import ControlClient
 
 from kimiaepd.mapping.json_value import JSONObject
 from live import Live, scratch
+from test_doctor_relay import CERTIFICATE
 
 READY = re.compile(
-    r"kimiaepd collector ready: (http://127\.0\.0\.1:\d+), token: kimiaepd token show,"
+    r"kimiaepd collector ready: (https?://127\.0\.0\.1:\d+), token: kimiaepd token show,"
     r" code ([\w-]{22}) \(once, within 60 s\)\n"
 )
 
@@ -94,6 +98,33 @@ def test_the_code_on_the_ready_line_lets_one_client_in_that_has_no_headers() -> 
         assert process.wait(10) == 0
         assert process.stderr is not None
         assert process.stderr.read() == "", "nothing is logged of a URL or a code"
+
+
+def test_with_a_certificate_everything_is_encrypted_and_nothing_else_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = tmp_path / "pair.pem"
+    pair.write_text(CERTIFICATE)
+    monkeypatch.setenv("SSL_CERT_FILE", str(pair))
+    options = ("--cert", str(pair), "--key", str(pair))
+    with scratch() as live, coded(live, *options) as (process, url, code):
+        assert url.startswith("https://")
+        with httpx.Client(
+            trust_env=False, timeout=10, verify=ssl.create_default_context()
+        ) as client:
+            token = client.post(f"{url}/session", json={"code": code}).json()["token"]
+            query = {"from": "all", "live": "0", "access_token": token}
+            assert client.get(f"{url}/stream", params=query).status_code == 200
+            with pytest.raises(httpx.TransportError):
+                client.get(url.replace("https", "http") + "/healthz")
+        commander = ControlClient(url, agent="console", host="desk", token=token)
+        commander.connect()
+        assert commander.roster() == []
+        commander.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
 
 
 def test_a_rotated_token_counts_at_once_and_one_that_observes_is_another() -> None:
