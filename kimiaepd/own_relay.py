@@ -33,7 +33,6 @@ from kimiaepd.errors import BusyError, UserError
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.relay.address import Address
 from kimiaepd.settings import Settings
-from kimiaepd.storage.worker_thread import in_thread
 from kimiaepd.supervisor import Supervisor
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -72,6 +71,7 @@ class OwnRelay:
             log.warning("no relay of our own; events stay on disk", why=str(error))
             return None
         held.callback(listener.close)
+        envelope.warm()  # before the first hook can come, which would wait for it
         port = listener.getsockname()[1]
         url = f"http://{HOST}:{port}"
         try:
@@ -97,7 +97,6 @@ class OwnRelay:
             # Ours stays open: whoever comes while there is nobody to serve him waits.
             await collector_nursery.start(serve, self.collector, self._listener.dup())
             self.well()
-            await in_thread(envelope.warm)
 
     def stop(self) -> None:
         """Tell every consumer that it is over; the caller has the deadline."""
