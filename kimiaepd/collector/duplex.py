@@ -249,10 +249,11 @@ class Conversation:
         return str(text)
 
     async def _close(self, end: _EndError) -> None:
-        with trio.move_on_after(GOODBYE_SECONDS, shield=True):
+        with trio.move_on_after(GOODBYE_SECONDS, shield=True) as goodbye:
             try:
                 await self._send({"type": "closing", "reason": str(end), "delivered": []})
                 await self.socket.close(end.code, str(end))
+                goodbye.shield = False
                 # Whoever hangs up before the answer to his close cuts off what is still being read:
                 # Node's client, which unpacks in a thread, loses all of it.
                 while (await self.socket.receive())["type"] != "websocket.disconnect":
