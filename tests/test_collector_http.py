@@ -187,6 +187,20 @@ async def test_what_brings_no_code_is_refused(place: Place, body: bytes, status:
         assert (await client.get("/session")).status_code == 405
 
 
+async def test_who_needs_no_token_may_not_take_for_ever(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "SESSION_SECONDS", 0.05)
+    async with await trio.open_tcp_stream("127.0.0.1", place.port) as stream:
+        ask = (
+            f"POST /session HTTP/1.1\r\nHost: 127.0.0.1:{place.port}\r\nContent-Length: 9\r\n\r\n{{"
+        )
+        await stream.send_all(ask.encode())
+        with trio.fail_after(5):
+            answer = b"".join([bytes(piece) async for piece in stream])
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
 @pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}])
 async def test_a_page_of_another_site_exchanges_no_code(
     place: Place, headers: dict[str, str]

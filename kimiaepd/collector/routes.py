@@ -38,6 +38,9 @@ from kimiaepd.mapping.json_value import JSON, JSONObject, MalformedJSONError, du
 
 MOST_BODY = 16 << 20
 MOST_SESSION_BODY = 4 << 10
+SESSION_SECONDS = 5.0
+"""Within which a body that needs no token must be there."""
+
 MOST_BATCH = 10_000
 MOST_CONNECTIONS = 256
 """Streams and sockets at once; one more is turned away."""
@@ -156,9 +159,12 @@ class Collector:
         if refusal := self._refuse_stranger(request):
             return refusal
         try:
-            code = _code(await _read_body(request, MOST_SESSION_BODY))
+            with trio.fail_after(SESSION_SECONDS):
+                code = _code(await _read_body(request, MOST_SESSION_BODY))
         except _RefusedError as refused:
             return JSONResponse(refused.body, refused.status, headers=_NOT_STORED)
+        except trio.TooSlowError:
+            return Response(status_code=408, headers=_NOT_STORED)
         except ClientDisconnect:
             return Response(status_code=400)
         token = self.access.redeem(code, trio.current_time())
