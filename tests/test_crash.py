@@ -27,7 +27,7 @@ from live import Live, scratch
 
 ROUNDS = 100
 CLIENTS = 4
-LONGEST_LIFE = 0.12
+LONGEST_LIFE = 0.25
 
 Mark: TypeAlias = tuple[str, str]
 """What the log must know of a hook: its event, and its own id or "" where it has none."""
