@@ -28,7 +28,8 @@ anything: st.SearchStrategy[JSON] = st.recursive(
 )
 near_words = st.sampled_from(
     ["allow", "ALLOW", " Allow\n", "allow.", "allow it", "all\u200bow", "a\u0142low",
-     "allow_session", "approve", "approved", "No objection", "no  objection", "NO OBJECTION", "yes", "y", "ok", "1", "2",
+     "allow_session", "approve", "approved",
+     "No objection", "no  objection", "NO OBJECTION", "yes", "y", "ok", "1", "2",
      "deny", "Deny", "cancel", "", " ", "\u00a0", "ALLOW_SESSION ", "no objection for this session",
      "no objection to denying this", "do not allow", "allow\x00", "\uff41llow", "allo\u017f"]
 )  # fmt: skip

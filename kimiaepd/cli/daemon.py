@@ -17,7 +17,7 @@ from kimiaepd import settings as settings_room
 from kimiaepd.cli import setup
 from kimiaepd.nursery import Ready, run_daemon
 from kimiaepd.settings import Settings
-from kimiaepd.setup.install import CONFIG_NAME, install_in, unreachable
+from kimiaepd.setup.install import CONFIG_NAME, cut_short, install_in, unreachable
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -72,6 +72,8 @@ def _announce(ready: Ready, *, remedy: str) -> None:
     paths = ready.settings.paths
     if missing := unreachable(paths, remedy=remedy):
         log.warning(missing)
+    elif early := cut_short(ready.settings, remedy=remedy):
+        log.warning(early)
     hooks = "no hooks yet" if missing else f"hooks in {paths.kimi_home / CONFIG_NAME}"
     line = f"kimiaepd ready: {hooks}, socket {paths.socket}, log {paths.log_dir}"
     if ready.relay:

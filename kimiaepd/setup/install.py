@@ -214,6 +214,27 @@ def unreachable(paths: Paths, *, remedy: str = INSTALL) -> str | None:
     return f"{none}: {', '.join(every)}; run: {remedy}"
 
 
+def cut_short(settings: Settings, *, remedy: str = INSTALL) -> str | None:
+    """Why calls are let go before the gate's own time is up, in one line; None where they are not.
+
+    The hold must end before the shim gives up, and the shim before the CLI kills it. What is
+    registered may be older than the settings. What cannot be read is `unreachable`'s to say.
+    """
+    config = settings.paths.kimi_home / CONFIG_NAME
+    with contextlib.suppress(ConfigError):
+        text = inspect(config) if settings.gate.enabled else None
+        for hook in text.hooks if text else ():
+            if hook.ours and hook.values.get("event") == "PreToolUse":
+                hold, shim = settings.gate.hold_ms / 1000, hook.ours.seconds
+                kimi = hook.values.get("timeout")
+                if hold < shim and isinstance(kimi, int) and shim < kimi:
+                    continue
+                waits = f"waits {shim:g} s, and kimi {kimi or 'who knows how many'} s"
+                for_a = f"for a call that may be held for {hold:g} s"
+                return f"the hook for PreToolUse in {config} {waits}, {for_a}; run: {remedy}"
+    return None
+
+
 def _in_use(shim: Path, configs: Iterable[Path]) -> str | None:
     """Why the shim must stay: a config has hooks that name it, or may have; else None."""
     if not os.path.lexists(shim):
