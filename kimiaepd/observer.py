@@ -1,14 +1,14 @@
-"""The observer: what one hook does: find the session, map, let the lifecycles decide, reply.
+"""The observer: what one hook does: find the session, map, let lifecycles and gate decide, reply.
 
 Rules:
 - A payload that cannot be understood costs an `error.raised` and a counter, never more; the hook is
   freed either way. Nothing here raises because of what a hook sent.
 - The reply goes out when the events are in the log, and on disk where `log.sync` is "always". It
   never waits for a relay or for another hook, but for the one case that `lifecycle.machine` names:
-  a failure in a session that has never asked for anything.
+  a failure in a session that has never asked for anything. What the gate holds waits for a person.
 - One task (`run`) watches every deadline of every session; a hook only wakes it.
 
-Replies are empty: this daemon observes. What a gate or an instruction says comes with them.
+Replies are empty, but for what the gate refuses.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import hashlib
 import math
 import re
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
 from attrs import define, field
 
 from kimiaepd import probe
+from kimiaepd.hook_socket.peer import Peer
 from kimiaepd.lifecycle.state import Hook, Wait
 from kimiaepd.mapping.event import Capture, Draft, Field
 from kimiaepd.mapping.hooks import map_hook
@@ -35,6 +37,9 @@ from kimiaepd.mapping.payloads import (
 )
 from kimiaepd.sessions import Session, SessionBook
 from kimiaepd.storage.journal import Journal, JournalError
+
+if TYPE_CHECKING:
+    from kimiaepd.gate.gate import Gate
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -59,6 +64,7 @@ class Observer:
     Attributes:
         book: the sessions.
         journal: the log they are written to; only its sync is used here.
+        gate: decides about tool calls; None where nothing is ever held.
         bad: payloads that could not be understood, by kind.
         hooks: how many came.
         unsynced: hooks freed before their events were on disk, where they should have been.
@@ -70,6 +76,7 @@ class Observer:
 
     book: SessionBook
     journal: Journal
+    gate: Gate | None = None
     bad: Counter[str] = field(factory=Counter)
     hooks: int = 0
     unsynced: int = 0
@@ -78,8 +85,14 @@ class Observer:
     last_probe: str | None = None
     _woken: trio.Event = field(factory=trio.Event)
 
-    async def hook(self, body: bytes, started_ns: int) -> bytes:
-        """Take one hook in; gives back what its shim writes out."""
+    async def hook(self, body: bytes, started_ns: int, peer: Peer | None = None) -> bytes:
+        """Take one hook in; gives back what its shim writes out.
+
+        Args:
+            body: its payload.
+            started_ns: when its shim started (wall clock).
+            peer: that shim, which may go before it has its reply; None where nobody can tell.
+        """
         if nonce := probe.nonce_of(body):
             self.probes, self.last_probe = self.probes + 1, nonce
             return NOTHING
@@ -92,12 +105,14 @@ class Observer:
         except NotAnObjectError:
             return await self._not_understood("not-an-object", len(body), started_ns)
         session = self.book.get(payload.session, trio.current_time())
-        wait = self._take_in(session, self._hook(payload, body, started_ns))
-        if wait:
-            decided = trio.Event()
-            wait.on_done = decided.set
-            await decided.wait()
-        return await self._acknowledge(session.id)
+        hook = self._hook(payload, body, started_ns)
+        if payload.event == "PreToolUse" and self.gate:
+            reply = await self._gated(self.gate, session, hook, peer)
+        else:
+            reply = NOTHING
+            await self._observed(session, hook)
+        await self._acknowledge(session.id)
+        return reply
 
     def oversized(self, head: bytes, size: int, started_ns: int) -> None:
         """Say that a hook was larger than the limit; its first bytes may tell whose it was."""
@@ -123,8 +138,8 @@ class Observer:
     def settle(self) -> None:
         """Decide everything that waits, because the daemon stops."""
         for session in self.book:
-            if session.state.waits:
-                session.machine.settle()
+            if session.state.is_unsettled:
+                session.machine.settle(trio.current_time())
                 self.book.keep(session)
 
     def status(self, now: float) -> JSONObject:
@@ -149,6 +164,25 @@ class Observer:
                 session.machine.tick(now)
                 self.book.keep(session)
 
+    async def _gated(self, gate: Gate, session: Session, hook: Hook, peer: Peer | None) -> bytes:
+        """A tool call: logged first, and then held, denied, or let go."""
+        gone = peer.gone if peer else trio.sleep_forever
+        shared = await gate.twin(session, hook, gone)
+        if shared is not None:
+            return shared
+        self._take_in(session, hook)
+        call = session.machine.begun
+        return await gate.ask(session, hook, call, gone) if call else NOTHING
+
+    async def _observed(self, session: Session, hook: Hook) -> None:
+        wait = self._take_in(session, hook)
+        if wait:
+            decided = trio.Event()
+            wait.on_done = decided.set
+            await decided.wait()
+        if hook.payload.event == "SessionEnd" and self.gate:
+            self.gate.over(session.id)
+
     def _take_in(self, session: Session, hook: Hook) -> Wait | None:
         session.heard(hook.payload.event, self.book.emitter.clock_ns())
         wait = session.machine.hook(hook)
@@ -163,12 +197,13 @@ class Observer:
 
     async def _not_understood(self, code: str, size: int, started_ns: int) -> bytes:
         self._raise(code, size, started_ns, UNKNOWN_SESSION)
-        return await self._acknowledge(UNKNOWN_SESSION)
+        await self._acknowledge(UNKNOWN_SESSION)
+        return NOTHING
 
-    async def _acknowledge(self, session_id: str) -> bytes:
+    async def _acknowledge(self, session_id: str) -> None:
         """Free the hook; where the log must be on disk first, when it is, or cannot be in time."""
         if self.journal.policy.sync != "always":
-            return NOTHING  # there is nothing to wait for, and a deadline is not free
+            return  # there is nothing to wait for, and a deadline is not free
         late = trio.move_on_after(ACKNOWLEDGE_SECONDS)
         try:
             with late:
@@ -177,7 +212,6 @@ class Observer:
             self._count_unsynced("the disk refused")
         if late.cancelled_caught:
             self._count_unsynced("the disk takes too long")
-        return NOTHING
 
     def _count_unsynced(self, why: str) -> None:
         self.unsynced += 1
