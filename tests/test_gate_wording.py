@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,7 +118,7 @@ def test_below_redacted_nothing_of_the_call_rides() -> None:
 
 
 def test_a_denial_is_what_the_vendor_understands() -> None:
-    assert wording.denial("no \ud800 way", "person") == (
+    assert wording.denial("no \ud800 way") == (
         b'{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny",'
         b'"permissionDecisionReason":"no \xef\xbf\xbd way"}}'
     )
@@ -128,13 +126,12 @@ def test_a_denial_is_what_the_vendor_understands() -> None:
 
 @given(st.none() | st.text(max_size=20) | st.text(min_size=4_000, max_size=9_000))
 def test_a_denial_has_a_reason_that_is_not_empty(reason: str | None) -> None:
-    for who in ("person", "rule"):
-        said = parse(wording.denial(reason, who))  # type: ignore[arg-type]
-        assert isinstance(said, dict)
-        output = said["hookSpecificOutput"]
-        assert isinstance(output, dict)
-        words = output["permissionDecisionReason"]
-        assert isinstance(words, str)
-        assert words.strip()
-        assert len(words) <= wording.LONGEST_REASON
-        assert b"\n" not in json.dumps(said).encode()
+    said = parse(wording.denial(reason))
+    assert isinstance(said, dict)
+    output = said["hookSpecificOutput"]
+    assert isinstance(output, dict)
+    words = output["permissionDecisionReason"]
+    assert isinstance(words, str)
+    assert words.strip()
+    assert len(words) <= wording.LONGEST_REASON
+    assert b"\n" not in wording.denial(reason)

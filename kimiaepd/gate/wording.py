@@ -15,7 +15,6 @@ It is pure; the redactor is the emitter's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from kimiaepd.gate.answers import Option, offered, offered_by_position
 from kimiaepd.mapping.capture import riding
@@ -37,7 +36,6 @@ _UNSEEN = 4_096
 """What the cut may have left a half of: longer secrets than this stand in no command."""
 
 DENIED = "A person who watches this session denied the call."
-DENIED_BY_RULE = "A rule of this machine's gate denies the call."
 
 
 def prompt(payload: HookPayload, path: str | None, redactor: Redactor) -> str:
@@ -107,18 +105,16 @@ def request(payload: HookPayload, asked: str, options: Sequence[Option], expires
     return Draft("attention.requested", payload.tool_name, fields, "notice")
 
 
-def denial(reason: str | None, otherwise: Literal["person", "rule"]) -> bytes:
+def denial(reason: str | None) -> bytes:
     """The reply to a PreToolUse that keeps the call from running (vendor: `runHook.ts`).
 
     Args:
-        reason: what the model and the terminal are told; where there is none, who it was.
-        otherwise: who it was.
+        reason: what the model and the terminal are told; `DENIED` where there are no words.
     """
     words = (reason or "").strip()[:LONGEST_REASON]
-    said = words or (DENIED if otherwise == "person" else DENIED_BY_RULE)
     output: dict[str, JSON] = {
         "hookEventName": "PreToolUse",
         "permissionDecision": "deny",
-        "permissionDecisionReason": said,
+        "permissionDecisionReason": words or DENIED,
     }
     return dump({"hookSpecificOutput": output})
