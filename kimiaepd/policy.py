@@ -22,6 +22,7 @@ knows no file (`settings.py` and `gate_file.py` do).
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -101,6 +102,8 @@ def _complaint(kind: MatcherKind, value: JSON) -> str | None:
 
 ALWAYS = Matcher()
 
+_ID = re.compile("[A-Za-z0-9_.:-]{1,64}")
+
 
 @frozen
 class Rule:
@@ -116,7 +119,7 @@ class Rule:
         created_by: by whom: `cli`, `allow_session`, or what somebody wrote.
 
     Raises:
-        ValueError: no such tool has what the matcher looks at.
+        ValueError: it is none that could work; it says why.
     """
 
     id: str
@@ -128,6 +131,10 @@ class Rule:
     created_by: str = ""
 
     def __attrs_post_init__(self) -> None:
+        if not _ID.fullmatch(self.id):
+            raise ValueError("id must be 1 to 64 letters, digits, `_`, `-`, `.` or `:`")
+        if not self.tool_name:
+            raise ValueError("tool_name must name a tool, or be * for all")
         tools = {"command_prefix": COMMANDS, "path_glob": PATHS}.get(self.matcher.kind)
         if tools is not None and not any(self.is_about(name) for name in tools):
             raise ValueError(f"{self.matcher.kind} is for {', '.join(tools)}")

@@ -15,18 +15,21 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, NewType, TypeAlias
+from typing import Literal, NewType, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 import cattrs
 from attrs import evolve, field, frozen
 from cattrs.gen import make_dict_structure_fn
 
-from kimiaepd import paths
+from kimiaepd import gate_rules, paths
 from kimiaepd.errors import ConfigError
 from kimiaepd.mapping.event import CATEGORIES, Capture
+from kimiaepd.policy import Mode, Outcome, Policy, Rule, SessionPolicy
 
 SyncPolicy: TypeAlias = Literal["always", "interval", "os"]
+GateOptions: TypeAlias = Literal["two", "four"]
+WhenUnreachable: TypeAlias = Literal["pass", "hold"]
 HoldMs = NewType("HoldMs", int)
 RelayUrl = NewType("RelayUrl", str)
 AbsoluteFile = NewType("AbsoluteFile", str)
@@ -96,10 +99,40 @@ class GateSettings:
         enabled: whether the hooks of tool calls are registered so that they can be held.
         hold_ms: how long one is held at most. The shim waits 3 s longer and the vendor 60 s in all,
             so it is 52 000 at most.
+        mode: "manual": every gated call is held; "auto": what no approving rule lets pass; "yolo":
+            nothing. Rejecting rules apply in all three.
+        tools: names or globs of the tools that are gated at all.
+        options: what a person is offered: "two" (allow, deny), "four" (also for the session, and
+            cancel).
+        when_unreachable: "pass": a call that nobody could answer about is not held; "hold": it is.
+        rules: rules for every session, as `[[gate.rules]]`: id, tool_name (a glob), decision
+            ("approved", "rejected"), matcher {kind, value}, reason, created_at, created_by.
+        sessions: `mode` and `rules` of single sessions, by their id.
     """
 
     enabled: bool = False
     hold_ms: HoldMs = HoldMs(50_000)
+    mode: Mode = field(default=Mode.MANUAL, converter=Mode)
+    tools: tuple[str, ...] = ("*",)
+    options: GateOptions = "two"
+    when_unreachable: WhenUnreachable = "pass"
+    rules: tuple[Rule, ...] = ()
+    sessions: dict[str, SessionPolicy] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        ids = [rule.id for rule in self.every_rule()]
+        if twice := sorted({one for one in ids if ids.count(one) > 1}):
+            raise ValueError(f"two rules have the id {twice[0]}; give one of them another")
+
+    @property
+    def policy(self) -> Policy:
+        """What the gate decides by."""
+        return Policy(self.mode, self.tools, self.rules, self.sessions)
+
+    def every_rule(self) -> tuple[Rule, ...]:
+        """The rules for everything, then those of single sessions."""
+        own = (rule for session in self.sessions.values() for rule in session.rules)
+        return (*self.rules, *own)
 
 
 @frozen
@@ -158,6 +191,7 @@ VARIABLES = {
     "AEP_CAPTURE_ATTENTION": "capture.overrides.attention",
     "AEP_REDACT_NAMES": "capture.redact_names",
     "AEP_KIMI_CONTROL": "gate.enabled",
+    "AEP_KIMI_GATE_TOOLS": "gate.tools",
     "AEP_ATTENTION_TIMEOUT_MS": "gate.hold_ms",
     "AEP_RELAY_URL": "relay.url",
     "KIMIAEPD_COLLECTOR": "collector.enabled",
@@ -345,10 +379,11 @@ def _names(value: object, _: object) -> tuple[str, ...]:
     raise ValueError("must be a list of names")
 
 
-def _sync(value: object, _: object) -> SyncPolicy:
-    if value == "always" or value == "interval" or value == "os":  # noqa: PLR1714 - mypy narrows so
+def _literal(value: object, kind: object) -> object:
+    words = get_args(kind)
+    if isinstance(value, str) and value in words:
         return value
-    raise ValueError("must be one of always, interval, os")
+    raise ValueError(f"must be one of {', '.join(words)}")
 
 
 def _table(value: object, _: object) -> dict[str, Capture]:
@@ -359,6 +394,8 @@ def _table(value: object, _: object) -> dict[str, Capture]:
     return {str(key): _capture(level, None) for key, level in value.items()}
 
 
+_WORDS = (SyncPolicy, GateOptions, WhenUnreachable, Outcome)
+
 _CONVERTER = cattrs.Converter(forbid_extra_keys=True)
 _CONVERTER.register_structure_hook(int, _integer)
 _CONVERTER.register_structure_hook(bool, _boolean)
@@ -368,8 +405,9 @@ _CONVERTER.register_structure_hook_func(lambda kind: kind is RelayUrl, _relay_ur
 _CONVERTER.register_structure_hook_func(lambda kind: kind is Port, _port)
 _CONVERTER.register_structure_hook_func(lambda kind: kind is AbsoluteFile, _absolute_file)
 _CONVERTER.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _names)
-_CONVERTER.register_structure_hook_func(lambda kind: kind == SyncPolicy, _sync)
+_CONVERTER.register_structure_hook_func(lambda kind: kind in _WORDS, _literal)
 _CONVERTER.register_structure_hook_func(lambda kind: kind == dict[str, Capture], _table)
+gate_rules.register(_CONVERTER)
 _CONVERTER.register_structure_hook(paths.Paths, lambda value, _: value)
 _CONVERTER.register_structure_hook(
     Settings,
@@ -401,4 +439,6 @@ def _words(error: BaseException, _: type | None) -> str:
         return f"unknown key {', '.join(sorted(error.extra_fields))}"
     if isinstance(error, ValueError):
         return str(error)
+    if isinstance(error, KeyError):
+        return "is missing"
     return "must be a table"
