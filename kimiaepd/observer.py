@@ -17,13 +17,13 @@ import hashlib
 import math
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import structlog
 import trio
 from attrs import define, field
 
 from kimiaepd import probe
+from kimiaepd.gate.gate import NOTHING, Gate
 from kimiaepd.hook_socket.peer import Peer
 from kimiaepd.lifecycle.state import Hook, Wait
 from kimiaepd.mapping.event import Capture, Draft, Field
@@ -38,13 +38,7 @@ from kimiaepd.mapping.payloads import (
 from kimiaepd.sessions import Session, SessionBook
 from kimiaepd.storage.journal import Journal, JournalError
 
-if TYPE_CHECKING:
-    from kimiaepd.gate.gate import Gate
-
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
-
-NOTHING = b""
-"""The reply to every hook that is only observed: zero bytes."""
 
 ACKNOWLEDGE_SECONDS = 0.25
 """How long a hook is kept for a sync (`log.sync` "always"): its shim waits no longer either."""

@@ -89,7 +89,8 @@ def test_nor_does_the_end_of_what_is_looked_at(before: int) -> None:
 @given(st.text(max_size=3_000), st.dictionaries(st.text(max_size=5), st.text(max_size=900)))
 def test_a_prompt_fits_and_rides_whatever_the_call_is(command: str, other: dict[str, str]) -> None:
     members: dict[str, JSON] = dict(other)
-    for given_input in ({"command": command}, members):
+    inputs: list[JSON] = [{"command": command}, members]
+    for given_input in inputs:
         payload = read_payload({"tool_name": "T", "tool_input": given_input})
         said = wording.prompt(payload, None, REDACTOR)
         assert said.startswith("T: ")

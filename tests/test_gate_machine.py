@@ -1,0 +1,367 @@
+"""Everything that can happen to held calls, in any order: hypothesis against a model, virtual time.
+
+Trio runs in a thread of its own, its clock stands still between steps, and each step ends when
+every task waits again. The model knows what was asked, answered and freed, and when; the log and
+the replies must say the same.
+"""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import trio
+from aep_sdk.projection import project_state
+from attrs import define, field
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+)
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from gate_room import GateRoom, Shim, gated
+from judge import judge
+from kimiaepd.gate.answers import OPTIONS, read_answer
+from kimiaepd.gate.gate import NOTHING
+from kimiaepd.lifecycle.holds import REFUSING
+from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.policy import Rule
+from kimiaepd.settings import GateSettings, HoldMs
+from test_gate import reason
+
+T = TypeVar("T")
+
+SESSIONS = st.sampled_from(["s", "t"])
+ANSWERS: st.SearchStrategy[JSON] = st.sampled_from(
+    [
+        {"option": "allow"}, {"option": "deny"}, {"option": "cancel"}, {"option": "allow_session"},
+        {"option": "deny", "text": "use another"}, {"option": "allow", "text": "deny"},
+        {"text": "allow"}, {"text": "No objection"}, {"text": "DENY "}, {"text": "yes"},
+        {"text": "allow, but not so fast"}, {"text": ""}, {"text": 1}, {"option": "Allow"},
+        {"option": None, "text": "allow"}, {}, None, "allow", {"values": {"option": "allow"}},
+    ]
+)  # fmt: skip
+DENYING_RULE = "rule-for-write"
+
+
+class Portal:
+    """A Trio of its own in a thread, with a room in it and a clock that only we move."""
+
+    def __init__(self, folder: Path, terms: GateSettings) -> None:
+        self.clock = MockClock()
+        self._ready: queue.Queue[tuple[trio.lowlevel.TrioToken, GateRoom]] = queue.Queue()
+        self._thread = threading.Thread(
+            target=lambda: trio.run(self._main, folder, terms, clock=self.clock)
+        )
+        self._thread.start()
+        self._token, self.room = self._ready.get(timeout=10)
+
+    async def _main(self, folder: Path, terms: GateSettings) -> None:
+        self._end = trio.Event()
+        async with gated(folder, terms) as room:
+            self._ready.put((trio.lowlevel.current_trio_token(), room))
+            await self._end.wait()
+
+    def __call__(self, work: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Run an async function there to its end."""
+        return trio.from_thread.run(work, *args, trio_token=self._token)
+
+    def close(self) -> None:
+        """End it."""
+        trio.from_thread.run_sync(self._end.set, trio_token=self._token)
+        self._thread.join()
+
+
+@define
+class Expected:
+    """What the model knows of one call that was asked about."""
+
+    ask: str
+    session: str
+    shims: list[Shim]
+    options: str
+    until: float
+    outcome: str | None = None
+    option: str | None = None
+    commands: list[str] = field(factory=list)
+
+
+class Held(RuleBasedStateMachine):
+    """The gate, beside a model of it."""
+
+    asked: Bundle[Expected] = Bundle("asked")
+    commands: Bundle[tuple[str, Expected, JSON]] = Bundle("commands")
+
+    @initialize(options=st.sampled_from(["two", "four"]))
+    def begin(self, options: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="kg"))
+        self.options, self.hold_s = options, 50.0
+        self.portal = Portal(self.folder, self.terms())
+        self.room = self.portal.room
+        self.now = 0.0
+        self.numbers = 0
+        self.calls: list[Expected] = []
+        self.passed: list[Shim] = []
+        self.ruled: list[Shim] = []
+        self.acks: dict[str, JSONObject] = {}
+        self.in_a_row: dict[str, int] = {}
+        self.allowed: set[str] = set()
+        self.stopping = False
+
+    def terms(self) -> GateSettings:
+        rules = (Rule(id=DENYING_RULE, tool_name="Write", decision="rejected", reason="read only"),)
+        return GateSettings(
+            enabled=True,
+            hold_ms=HoldMs(round(self.hold_s * 1000)),
+            options=self.options,  # type: ignore[arg-type]
+            rules=rules,
+        )
+
+    def number(self) -> int:
+        self.numbers += 1
+        return self.numbers
+
+    # --- calls ---
+
+    @rule(target=asked, session=SESSIONS, has_id=st.booleans())
+    def call(self, session: str, *, has_id: bool) -> Any:
+        call_id = f"c{self.number()}" if has_id else None
+        shim: Shim = self.portal(lambda: self.room.call(call_id, session=session))
+        waits = self.room.reachable and not self.stopping and session not in self.allowed
+        if not waits or self.in_a_row.get(session, 0) >= 2:
+            self.passed.append(shim)
+            return multiple()
+        ask = self.portal(self._last_ask, session)
+        found = Expected(ask, session, [shim], self.options, self.now + self.hold_s)
+        self.calls.append(found)
+        return found
+
+    async def _last_ask(self, session: str) -> str:
+        return self.room.ask(session)
+
+    @rule(session=SESSIONS)
+    def call_that_a_rule_denies(self, session: str) -> None:
+        call_id = f"c{self.number()}"
+        self.ruled.append(
+            self.portal(lambda: self.room.call(call_id, session=session, tool="Write"))
+        )
+
+    @rule(session=SESSIONS)
+    def call_of_two_installs(self, session: str) -> None:
+        """The second one while the first is held, or right after it passed."""
+        call_id = f"c{self.number()}"
+
+        async def both() -> tuple[Shim, Shim]:
+            one = await self.room.call(call_id, session=session, started_ns=10**18)
+            return one, await self.room.call(call_id, session=session, started_ns=10**18 + 1)
+
+        one, other = self.portal(both)
+        if one.waits:
+            ask = self.portal(self._last_ask, session)
+            until = self.now + self.hold_s
+            self.calls.append(Expected(ask, session, [one, other], self.options, until))
+        else:
+            self.passed += [one, other]
+
+    # --- answers ---
+
+    @rule(target=commands, call=asked, answer=ANSWERS, elsewhere=st.booleans() | st.just(False))
+    def answer(self, call: Expected, answer: JSON, *, elsewhere: bool) -> Any:
+        command = f"command{self.number()}"
+        session = call.session if not elsewhere else {"s": "t", "t": "s"}[call.session]
+        ack = self._answer(call, answer, command, session)
+        if ack is None:
+            return multiple()
+        self.acks[command] = ack
+        self.in_a_row.clear()
+        meant = read_answer({"answer": answer}, OPTIONS[call.options], labelled=True)  # type: ignore[index]
+        is_accepted = session == call.session and meant is not None and call.outcome is None
+        assert ack["type"] == ("control.accepted" if is_accepted else "control.rejected")
+        if is_accepted and meant:
+            call.outcome, call.option = "answered", meant.option
+            call.commands.append(command)
+            if meant.option == "allow_session":
+                self.allowed.add(session)
+        return command, call, answer
+
+    def _answer(
+        self, call: Expected, answer: JSON, command: str, session: str
+    ) -> JSONObject | None:
+        async def send() -> JSONObject | None:
+            if not self.room.room.book.is_known(session):
+                return None
+            return await self.room.answer(call.ask, answer, session=session, command=command)
+
+        return self.portal(send)
+
+    @rule(sent=commands)
+    def command_again(self, sent: tuple[str, Expected, JSON]) -> None:
+        command, call, answer = sent
+        before = len(self.room.acks)
+
+        async def send() -> None:
+            self.room.command(call.ask, {"answer": answer}, session=call.session, command=command)
+            await wait_all_tasks_blocked()
+
+        self.portal(send)
+        assert len(self.room.acks) == before, "it was decided once"
+
+    # --- what else ends them ---
+
+    @rule(call=consumes(asked))
+    def shim_goes(self, call: Expected) -> None:
+        async def leave() -> None:
+            call.shims[0].leave()
+            await wait_all_tasks_blocked()
+
+        self.portal(leave)
+        self._dismissed([call])
+
+    @rule(seconds=st.sampled_from([0.001, 1.0, 24.0, 49.999, 50.0]))
+    def time_passes(self, seconds: float) -> None:
+        async def pass_() -> None:
+            self.portal.clock.jump(seconds)
+            await wait_all_tasks_blocked()
+
+        self.portal(pass_)
+        self.now = round(self.now + seconds, 6)
+        for call in sorted(self.calls, key=lambda call: call.until):
+            if call.outcome is None and call.until <= self.now:
+                call.outcome = "timeout"
+                self.in_a_row[call.session] = self.in_a_row.get(call.session, 0) + 1
+
+    @rule(session=SESSIONS)
+    def session_ends(self, session: str) -> None:
+        self._hook("SessionEnd", session)
+        self._dismissed([call for call in self.calls if call.session == session])
+        self.allowed.discard(session)
+        self.in_a_row.pop(session, None)
+
+    @rule(session=SESSIONS, event=st.sampled_from(["UserPromptSubmit", "Stop", "Interrupt"]))
+    def session_goes_on(self, session: str, event: str) -> None:
+        self._hook(event, session)
+
+    def _hook(self, event: str, session: str) -> None:
+        self.portal(lambda: self.room.start(event, {"reason": "exit"}, session=session))
+
+    @precondition(lambda self: not self.stopping)
+    @rule()
+    def stop(self) -> None:
+        async def stop() -> None:
+            self.room.gate.stop()
+            await wait_all_tasks_blocked()
+
+        self.portal(stop)
+        self.stopping = True
+        self._dismissed(self.calls)
+
+    def _dismissed(self, calls: list[Expected]) -> None:
+        for call in calls:
+            call.outcome = call.outcome or "dismissed"
+
+    # --- what ends none ---
+
+    @rule(is_there=st.booleans())
+    def relay(self, *, is_there: bool) -> None:
+        self.room.reachable = is_there
+
+    @rule()
+    def consumer_connects(self) -> None:
+        self.room.gate.somebody_came()
+        self.in_a_row.clear()
+
+    @rule(options=st.sampled_from(["two", "four"]), hold_s=st.sampled_from([1.0, 50.0]))
+    def reload(self, options: str, hold_s: float) -> None:
+        self.options, self.hold_s = options, hold_s
+        self.room.gate.terms = self.terms()
+
+    @rule(seconds=st.integers(-100_000, 100_000))
+    def wall_clock_jumps(self, seconds: int) -> None:
+        self.room.wall_ahead_ns = seconds * 10**9
+
+    # --- what must hold ---
+
+    @invariant()
+    def the_log_and_the_replies_say_what_the_model_does(self) -> None:
+        if not hasattr(self, "room"):
+            return
+        events = [event for name in ("s", "t") for event in self._events(name)]
+        for call in self.calls:
+            self._check(call, [event for event in events if event.get("subject") == call.ask])
+        for shim in self.passed:
+            assert shim.reply == NOTHING
+        for shim in self.ruled:
+            assert reason(shim.reply) == "read only"
+        denials = [event for event in events if event["type"] == "tool.denied"]
+        refused = [call for call in self.calls if call.option in REFUSING]
+        assert len(denials) == len(refused) + len(self.ruled)
+        assert len(self.room.gate._held) == sum(call.outcome is None for call in self.calls)
+
+    def _events(self, session: str) -> list[JSONObject]:
+        return self.room.room.events(session)
+
+    def _check(self, call: Expected, events: list[JSONObject]) -> None:
+        types = [event["type"] for event in events]
+        if call.outcome is None:
+            assert types == []
+            assert all(shim.waits for shim in call.shims)
+            return
+        replies = {shim.reply for shim in call.shims}
+        if call.outcome == "answered":
+            assert types == ["attention.answered", "attention.resolved"]
+            answered, resolved = events
+            assert answered["cause"] == call.commands[0]
+            data: Any = answered["data"]
+            assert data["answer"]["option"] == call.option
+            assert resolved["cause"] == answered["id"]
+        else:
+            ended = {"timeout": "attention.timeout", "dismissed": "attention.resolved"}
+            assert types == [ended[call.outcome]]
+        if call.option in REFUSING:
+            (reply,) = replies
+            assert reason(reply)
+        else:
+            assert replies == {NOTHING}
+
+    def teardown(self) -> None:
+        if not hasattr(self, "room"):
+            return
+        try:
+            if not self.stopping:
+                self.stop()
+            self.the_log_and_the_replies_say_what_the_model_does()
+            for session in ("s", "t"):
+                events = self._events(session)
+                judge(events)
+                projected = project_state(events)
+                assert projected["violations"] == []
+                assert all(one["pending"] == [] for one in projected["sessions"])
+            counts = self.room.gate.counts
+            assert counts["held"] == len(self.calls)
+            for how in ("answered", "timeout", "dismissed"):
+                assert counts[how] == sum(call.outcome == how for call in self.calls)
+        finally:
+            self.portal.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+Held.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+TestHeld = Held.TestCase
