@@ -37,6 +37,7 @@ _COMMANDS = {
     "collector": ("collector", "collector"),
     "token": ("token", "token"),
     "console": ("console", "console"),
+    "gate": ("gate", "gate"),
 }
 
 
