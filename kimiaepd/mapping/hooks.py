@@ -284,6 +284,11 @@ def map_hook(payload: HookPayload) -> Draft:
         row = STEERED
     if row is None or not row.needs(payload):
         return fallback(payload)
+    return fill(row, payload)
+
+
+def fill(row: Row, payload: HookPayload) -> Draft:
+    """The draft that a row makes of a payload."""
     return Draft(row.type, row.subject(payload), _fields(row.data, payload), row.severity(payload))
 
 

@@ -1,7 +1,8 @@
 """The level of every member that this project's own mapping writes, by type and path.
 
-It is read off the tables of `hooks.py`, so that it cannot say anything else than what is sent. It
-is for those who hold an event and not its draft: the checker, and a relay that lowers events.
+It is read off the tables of `hooks.py` and `web_rows.py`, so that it cannot say anything else than
+what is sent. It is for those who hold an event and not its draft: the checker, and a relay that
+lowers events.
 
 The standard's schemas name most of these members. They do not name what a subagent was asked and
 answered, which is free text, nor anything of the `x.kimi-code.*` types.
@@ -13,7 +14,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-from kimiaepd.mapping import hooks
+from kimiaepd.mapping import hooks, web_rows
 from kimiaepd.mapping.event import AGENT, Capture
 
 Path: TypeAlias = tuple[str, ...]
@@ -31,6 +32,7 @@ def own_levels() -> Mapping[str, Mapping[Path, Capture]]:
     levels: dict[str, dict[Path, Capture]] = {
         GAP: {("count",): Capture.METADATA},
         STOOD_DOWN: {("timeouts",): Capture.METADATA},
+        web_rows.WORK_CHANGED: {(name,): Capture.METADATA for name in web_rows.WORK_FACTS},
     }
     for name, members in _written():
         levels.setdefault(name, {}).update({member.path: member.level for member in members})
@@ -38,7 +40,13 @@ def own_levels() -> Mapping[str, Mapping[Path, Capture]]:
 
 
 def _written() -> Iterator[tuple[str, tuple[hooks.Member, ...]]]:
-    for row in (*hooks.HOOKS.values(), *hooks.DECISIONS.values(), hooks.STEERED):
+    rows = (
+        *hooks.HOOKS.values(),
+        *hooks.DECISIONS.values(),
+        hooks.STEERED,
+        *web_rows.ROWS.values(),
+    )
+    for row in rows:
         yield row.type, row.data
     for facts in (hooks.FACTS, hooks.WAITING_FACTS):
         for event, members in facts.items():
