@@ -129,6 +129,7 @@ class Commands:
         decline: the same for an answer that is not logged.
         again: sends a recorded acknowledgement once more.
         is_authenticated: whether the connection they come over is.
+        came: told of each one, whatever becomes of it: somebody is there.
         clock: seconds, monotonic.
         taken: commands that were decided, by what came of it.
         repeated: commands that came again.
@@ -140,6 +141,7 @@ class Commands:
     again: Callable[[bytes], object]
     is_authenticated: Callable[[], bool]
     decline: Acknowledge
+    came: Callable[[], object] = lambda: None
     clock: Callable[[], float] = time.monotonic
     taken: dict[str, int] = field(factory=dict)
     repeated: int = 0
@@ -164,6 +166,7 @@ class Commands:
         if command is None:
             self.ignored += 1
             return
+        self.came()
         key = (command.source, command.id)
         if recorded := self._recorded.get(key):
             self.repeated += 1

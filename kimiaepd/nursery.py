@@ -11,9 +11,9 @@ Rules:
   hook server and the watchdog that asks it: when it has let the last hook go, what still waits is
   decided, the uplinks get a moment to deliver it, the relay says goodbye, and only then the keeper
   ends.
-- SIGTERM or SIGINT stops within one deadline; a second one stops now. SIGHUP opens the logs again
-  and reads the settings again; where it says that our terminal was closed, it stops. SIGUSR1 tries
-  the relay at once: for whoever knows that the network is back.
+- SIGTERM or SIGINT stops within one deadline, and lets go at once what is held; a second one stops
+  now. SIGHUP opens the logs again and reads the settings again; where it says that our terminal was
+  closed, it stops. SIGUSR1 tries the relay at once: for whoever knows that the network is back.
 - A part that can fail by itself gets a supervisor of its own here; the hook server has none: if it
   fails, the daemon ends with its error.
 """
@@ -36,6 +36,7 @@ from kimiaepd.collector.access import Role
 from kimiaepd.delivery import Delivery, open_delivery
 from kimiaepd.emitter import Emitter, clean_host
 from kimiaepd.errors import UserError
+from kimiaepd.gate.gate import RESPOND, Gate
 from kimiaepd.hook_socket import activation, endpoint
 from kimiaepd.hook_socket.endpoint import Endpoint
 from kimiaepd.hook_socket.peer import Peer
@@ -87,6 +88,7 @@ class Daemon:
         load: reads the settings again.
         epoch: this start's number.
         delivery: the relay's part; None where none is configured.
+        gate: what holds tool calls, where that is switched on.
     """
 
     settings: Settings
@@ -97,11 +99,12 @@ class Daemon:
     emitter: Emitter
     observer: Observer
     delivery: Delivery | None
+    gate: Gate
     started: float
 
     async def hook(self, body: bytes, started_ns: int, peer: Peer) -> bytes:
         """One hook; what it gives back is what its shim writes out."""
-        return await self.observer.hook(body, started_ns)
+        return await self.observer.hook(body, started_ns, peer)
 
     def oversized(self, head: bytes, size: int, started_ns: int) -> None:
         """A hook over the size limit: freed already, and said here."""
@@ -136,7 +139,15 @@ class Daemon:
             return {"error": str(error)}
         self.emitter.ceilings = _ceilings(fresh)
         self.emitter.redactor = _redactor(fresh, self.environ)
-        fixed = evolve(self.settings, capture=fresh.capture, warnings=fresh.warnings)
+        # Hooks are registered for the gate that there is, and for as long as it holds.
+        was = self.settings.gate
+        self.gate.terms = evolve(fresh.gate, enabled=was.enabled, hold_ms=was.hold_ms)
+        fixed = evolve(
+            self.settings,
+            capture=fresh.capture,
+            gate=self.gate.terms,
+            warnings=fresh.warnings,
+        )
         later = [] if fixed == fresh else ["what else changed takes effect at the next start"]
         self.settings = fixed
         log.info("reloaded", capture=fresh.capture.default.word)
@@ -162,6 +173,7 @@ class Daemon:
             "log": asdict(self.journal.stats),
             "health": self.emitter.health.status(),
             "relay": self.delivery.status() if self.delivery else None,
+            "gate": self.gate.status(),
             **self.observer.status(trio.current_time()),
         }
 
@@ -305,6 +317,7 @@ async def _obey_signals(
             else:
                 notify(daemon.environ, service_notify.STOPPING)
                 stopping.set()
+                daemon.gate.stop()
 
 
 def _open_storage(settings: Settings, held: ExitStack) -> tuple[Journal, Ledger]:
@@ -336,6 +349,8 @@ def _assemble(
         idle_seconds=settings.session_idle_hours * 3600.0,
     )
     own = OwnRelay.open(settings, held) if _wants_own_relay(settings) else None
+    delivery = open_delivery(settings, environ, book, held, own)
+    gate = _gate(settings, book, delivery)
     return Daemon(
         settings=settings,
         load=load,
@@ -343,10 +358,22 @@ def _assemble(
         epoch=epoch,
         journal=journal,
         emitter=emitter,
-        observer=Observer(book, journal, last_hook_ns=book.last_heard_ns()),
-        delivery=open_delivery(settings, environ, book, held, own),
+        observer=Observer(book, journal, gate, last_hook_ns=book.last_heard_ns()),
+        delivery=delivery,
+        gate=gate,
         started=trio.current_time(),
     )
+
+
+def _gate(settings: Settings, book: SessionBook, delivery: Delivery | None) -> Gate:
+    """The gate, and who tells it that somebody is there."""
+    gate = Gate(book, settings.gate, lambda: delivery is not None and delivery.is_answerable)
+    if delivery and settings.gate.enabled:
+        delivery.commands.register(RESPOND, gate.respond)
+        delivery.commands.came = gate.somebody_came
+        if delivery.own:
+            delivery.own.collector.hub.came = gate.somebody_came
+    return gate
 
 
 def _wants_own_relay(settings: Settings) -> bool:

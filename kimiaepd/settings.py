@@ -243,7 +243,7 @@ def load(environ: Mapping[str, str], *, kimi_home: Path | None = None) -> Settin
         capture=evolve(
             settings.capture, overrides={**_ATTENTION_DEFAULT, **settings.capture.overrides}
         ),
-        warnings=(*_unknown_variables(environ), *_not_yet(settings)),
+        warnings=_unknown_variables(environ),
     )
 
 
@@ -298,13 +298,6 @@ def _from_text(key: str, text: str) -> object:
     if key in ("gate.hold_ms", "collector.port") and text.isascii() and text.isdigit():
         return int(text)
     return text
-
-
-def _not_yet(settings: Settings) -> tuple[str, ...]:
-    found = []
-    if settings.gate.enabled:
-        found.append("gate.enabled: hooks are registered for it, but this version holds no call")
-    return tuple(found)
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> tuple[str, ...]:

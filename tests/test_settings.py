@@ -182,9 +182,3 @@ def test_a_relay_is_a_base_url_and_its_token_a_file(environ: dict[str, str]) -> 
     config(environ, '[relay]\ntoken_file = "token"\n')
     with pytest.raises(ConfigError, match=r"relay\.token_file: must be an absolute path"):
         settings.load(environ)
-
-
-def test_what_this_version_does_not_do_yet_is_said(environ: dict[str, str]) -> None:
-    environ |= {"AEP_KIMI_CONTROL": "1", "AEP_RELAY_URL": "http://127.0.0.1:1", "AEP_TOKEN": "t"}
-    (said,) = settings.load(environ).warnings
-    assert said.startswith("gate.enabled: ")

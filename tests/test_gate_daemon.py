@@ -1,0 +1,203 @@
+"""The held gate in a real daemon, with its own relay and a client of the standard as the human."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+import pytest
+import trio
+from aep_sdk.control import ControlClient, NackError
+from aep_sdk.projection import project_state
+from attrs import define, field
+
+from judge import judge
+from kimiaepd.hook_socket.client import request
+from kimiaepd.mapping.json_value import JSON, JSONObject, dump, parse
+from live import Live, scratch
+
+Given = ParamSpec("Given")
+Back = TypeVar("Back")
+RESPOND = "control.attention.respond"
+
+
+@pytest.fixture
+def live(monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
+    monkeypatch.setenv("no_proxy", "*")
+    with scratch(AEP_KIMI_CONTROL="1", AEP_ATTENTION_TIMEOUT_MS="20000") as made:
+        yield made
+
+
+async def call(work: Callable[Given, Back], *args: Given.args, **kwargs: Given.kwargs) -> Back:
+    """Do what blocks in a thread."""
+    with trio.fail_after(20):
+        return await trio.to_thread.run_sync(partial(work, *args, **kwargs))
+
+
+def pre_tool_use(number: int = 1, session: str = "s") -> bytes:
+    return dump(
+        {
+            "hook_event_name": "PreToolUse", "session_id": session, "cwd": "/w",
+            "tool_name": "Bash", "tool_call_id": f"c{number}", "tool_input": {"command": "ls"},
+        }
+    )  # fmt: skip
+
+
+@define(eq=False)
+class Shim:
+    """The registered command, while it waits."""
+
+    done: trio.Event = field(factory=trio.Event)
+    ran: list[subprocess.CompletedProcess[bytes]] = field(factory=list)
+
+    async def run(self, live: Live, body: bytes) -> None:
+        """Run it to its end."""
+        self.ran.append(await call(live.shim, body, seconds=23.0))
+        self.done.set()
+
+    async def said(self) -> bytes:
+        """What it wrote, once it has ended; nothing else may be wrong with it."""
+        with trio.fail_after(10):
+            await self.done.wait()
+        (ran,) = self.ran
+        assert (ran.returncode, ran.stderr) == (0, b"")
+        return ran.stdout
+
+
+@asynccontextmanager
+async def human(live: Live) -> AsyncIterator[ControlClient]:
+    """A client of the standard's, connected as a person's would be."""
+    found = await request(live.where.socket, "console", b"token", timeout=5)
+    client = ControlClient(str(found["url"]), agent="phone", host="h", token=str(found["token"]))
+    await call(client.connect)
+    yield client
+    await call(client.close)
+
+
+async def status(live: Live) -> JSONObject:
+    gate = (await request(live.where.socket, "status", timeout=5))["gate"]
+    assert isinstance(gate, dict)
+    return gate
+
+
+async def held(live: Live, count: int = 1) -> list[str]:
+    """The ids of the asks, once so many calls are held."""
+    with trio.fail_after(10):
+        while (await status(live))["held"] != count:
+            pass
+    return [str(event["id"]) for event in live.events("s") if "expires_at" in str(event["data"])]
+
+
+async def respond(client: ControlClient, ask: str, answer: JSON) -> None:
+    """What a person says; a NackError where it is not accepted."""
+    await call(client.send, RESPOND, "s", subject=ask, cause=ask, data={"answer": answer})
+
+
+def is_settled(live: Live) -> list[JSONObject]:
+    events = live.events("s")
+    judge(events)
+    projected = project_state(events)
+    assert projected["violations"] == []
+    assert [one["pending"] for one in projected["sessions"]] == [[]]
+    return events
+
+
+async def test_a_person_denies_through_the_relay_and_the_vendor_hears_why(live: Live) -> None:
+    await call(live.start)
+    async with human(live) as client, trio.open_nursery() as nursery:
+        shim = Shim()
+        nursery.start_soon(shim.run, live, pre_tool_use())
+        (ask,) = await held(live)
+        with pytest.raises(NackError) as nack:
+            await respond(client, ask, {"text": " "})
+        assert nack.value.reason == "invalid"
+        await respond(client, ask, {"option": "deny", "text": "not now"})
+        said = parse(await shim.said())
+        assert said == {
+            "hookSpecificOutput": {
+                "hookEventName": "PreToolUse",
+                "permissionDecision": "deny",
+                "permissionDecisionReason": "not now",
+            }
+        }
+        with pytest.raises(NackError) as nack:
+            await respond(client, ask, {"option": "allow"})
+        assert nack.value.reason == "invalid"
+    events = is_settled(live)
+    assert [event["type"] for event in events] == [
+        "tool.requested", "attention.requested", "control.rejected", "control.accepted",
+        "attention.answered", "attention.resolved", "tool.denied", "control.rejected",
+    ]  # fmt: skip
+    requested, accepted, answered, resolved, denied = (events[place] for place in (1, 3, 4, 5, 6))
+    assert requested["cause"] == events[0]["id"]
+    assert answered["cause"] == accepted["cause"]
+    assert resolved["cause"] == denied["cause"] == answered["id"]
+    assert answered["subject"] == resolved["subject"] == requested["id"]
+    assert live.stop() == 0
+
+
+async def test_nobody_waits_while_no_person_is_connected(live: Live) -> None:
+    await call(live.start)
+    async with trio.open_nursery() as nursery:
+        shim = Shim()
+        nursery.start_soon(shim.run, live, pre_tool_use())
+        assert await shim.said() == b""
+    assert [event["type"] for event in live.events("s")] == ["tool.requested"]
+    gate = await status(live)
+    assert (gate["enabled"], gate["answerable"], gate["held"]) == (True, False, 0)
+    assert gate["calls"] == {"nobody there": 1}
+
+
+async def test_a_stop_frees_every_call_at_once(live: Live) -> None:
+    await call(live.start)
+    shims = [Shim() for _ in range(3)]
+    async with human(live), trio.open_nursery() as nursery:
+        for number, shim in enumerate(shims):
+            nursery.start_soon(shim.run, live, pre_tool_use(number))
+        await held(live, 3)
+        assert live.process
+        live.process.send_signal(signal.SIGTERM)
+        with trio.fail_after(2):
+            for shim in shims:
+                assert await shim.said() == b""
+    assert await call(live.wait) == 0
+    events = is_settled(live)
+    ends = [event["data"] for event in events if event["type"] == "attention.resolved"]
+    assert [data["resolution"] for data in ends if isinstance(data, dict)] == ["dismissed"] * 3
+
+
+async def test_a_daemon_that_dies_frees_its_calls_and_the_next_one_dismisses_them(
+    live: Live,
+) -> None:
+    await call(live.start)
+    async with human(live), trio.open_nursery() as nursery:
+        shim = Shim()
+        nursery.start_soon(shim.run, live, pre_tool_use())
+        (ask,) = await held(live)
+        await call(live.kill)
+        assert await shim.said() == b""
+    await call(live.start)
+    *_, resolved = is_settled(live)
+    assert (resolved["subject"], resolved["epoch"]) == (ask, 2)
+    assert resolved["data"] == {"resolution": "dismissed"}
+
+
+async def test_a_reload_decides_about_the_next_call_and_lets_a_held_one_be(live: Live) -> None:
+    await call(live.start)
+    async with human(live) as client, trio.open_nursery() as nursery:
+        shim, next_one = Shim(), Shim()
+        nursery.start_soon(shim.run, live, pre_tool_use(1))
+        (ask,) = await held(live)
+        live.configure('[gate]\nmode = "yolo"\noptions = "four"\n')
+        assert (await request(live.where.socket, "reload", timeout=5))["ok"] is True
+        nursery.start_soon(next_one.run, live, pre_tool_use(2))
+        assert await next_one.said() == b""
+        with pytest.raises(NackError):
+            await respond(client, ask, {"option": "cancel"})
+        await respond(client, ask, {"option": "deny"})
+        assert b'"deny"' in await shim.said()
+    is_settled(live)
