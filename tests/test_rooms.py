@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from kimiaepd.mapping import hooks
+from kimiaepd.mapping import hooks, web_rows
 
 PACKAGE = ROOT / "kimiaepd"
 PURE = sorted([*(PACKAGE / "mapping").glob("*.py"), *(PACKAGE / "lifecycle").glob("*.py")])
@@ -70,3 +70,13 @@ def test_the_page_of_events_names_every_event_of_the_table() -> None:
     types |= {hooks.fallback_type(name) for name in hooks.FACTS}
     assert [name for name in sorted(types) if f"`{name}`" not in page] == []
     assert [name for name in [*hooks.HOOKS, *hooks.FACTS] if name not in page] == []
+
+
+def test_the_page_of_events_names_every_frame_of_the_table_and_its_event() -> None:
+    page = (ROOT / "docs/events.md").read_text(encoding="utf-8")
+    table = page.partition("## What `kimi web` says")[2]
+    types = {row.type for row in [*web_rows.ROWS.values(), web_rows.RESOLVED]}
+    types.add(web_rows.WORK_CHANGED)
+    assert [name for name in sorted(types) if f"`{name}`" not in table] == []
+    frames = {key.partition(" ")[0] for key in web_rows.ROWS}
+    assert [name for name in sorted(frames) if f"\n| {name}" not in table] == []
