@@ -346,6 +346,8 @@ class _Seen:
             case "path_glob":
                 if self.call.tool_name not in PATHS:
                     return False
+                if self.path is None:  # then nobody knows what the CLI will open
+                    return None
                 ways = [self._lies_in(self.path, matcher.value)]
                 if self.real_path is not None:
                     ways.append(self._lies_in(self.real_path, matcher.value))

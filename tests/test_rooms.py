@@ -15,6 +15,12 @@ PACKAGE = ROOT / "kimiaepd"
 PURE = sorted([*(PACKAGE / "mapping").glob("*.py"), *(PACKAGE / "lifecycle").glob("*.py")])
 IMPURE = {"trio", "os", "time", "socket", "pathlib", "subprocess", "random", "structlog", "io"}
 FLOORS = {"mapping": 0, "lifecycle": 1}
+POLICY = {
+    "policy": {"mapping", "path_glob", "shell_words"},
+    "path_glob": set(),
+    "shell_words": set(),
+}
+"""What each module of the gate's policy may know of the rest."""
 
 
 def imports(file: Path) -> Iterator[str]:
@@ -36,6 +42,21 @@ def test_a_pure_room_knows_no_clock_no_file_and_no_trio(file: Path) -> None:
         else tuple(f"kimiaepd.{room}" for room in FLOORS)
     )
     assert all(name.startswith(allowed) for name in own)
+
+
+@pytest.mark.parametrize("name", POLICY)
+def test_the_gate_s_policy_is_pure_and_knows_little(name: str) -> None:
+    tree = ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8"))
+    names = set(imports(PACKAGE / f"{name}.py"))
+    assert {one.partition(".")[0] for one in names} & IMPURE == set()
+    own = {one.split(".")[1] for one in names if one.startswith("kimiaepd.")}
+    own |= {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "kimiaepd"
+        for alias in node.names
+    }
+    assert own <= POLICY[name]
 
 
 def test_only_the_emitter_builds_an_event() -> None:
