@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections import Counter
@@ -30,7 +31,7 @@ DEFAULT = Ceilings(Capture.METADATA, {"attention": Capture.REDACTED})
 LEVELS = tuple(Capture)
 PLANTED = "PLANTED-f3a1"
 TYPE = re.compile(r"[a-z]+(\.[a-z0-9_]+)+|x\.[a-z0-9_-]+\.[a-z0-9_]+(\.[a-z0-9_]+)+")
-CAPTURES = sorted((shared_folder() / "captures/web").glob("ws-*.jsonl"))
+CAPTURES = sorted(file.name for file in (shared_folder() / "captures/web").glob("ws-*.jsonl"))
 
 
 def frame(type_: str, **payload: JSON) -> Frame:
@@ -142,10 +143,10 @@ CONTENT = frozenset(
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("file", CAPTURES, ids=lambda file: file.stem)
-def test_every_real_frame_maps_to_valid_data_without_a_leak(file: Path) -> None:
+@pytest.mark.parametrize("name", CAPTURES or ["every capture"])
+def test_every_real_frame_maps_to_valid_data_without_a_leak(shared: Path, name: str) -> None:
     memories: dict[str, Memory] = {}
-    for raw in captured(file):
+    for raw in captured(shared / "captures/web" / name):
         one = read_frame(plant(raw))
         mapped = primary(one, memories.get(one.session, Memory()))
         memories[one.session] = mapped.memory
@@ -580,6 +581,19 @@ def test_memory_is_bounded_and_forgets_the_oldest_first() -> None:
     assert max(len(part) for key in memory.calls for part in key) <= 128
 
 
+def test_an_absurdly_long_id_is_the_same_one_wherever_it_comes() -> None:
+    long = "i" * 10_000
+    frames = (
+        asked(long, tool_call_id=long), resolved(long, decision="rejected"),
+        call(toolCallId=long, name="Bash"), call("tool.result", toolCallId=long, isError=True),
+    )  # fmt: skip
+    mapped = told(frames)
+    assert len({one.call for one in mapped}) == 1
+    assert len({one.ask for one in mapped if one.ask}) == 1
+    assert story(mapped)[-1] == "tool.denied"
+    assert read_frame({"type": "t", "session_id": long}).session != long
+
+
 def test_a_huge_form_is_neither_remembered_nor_shown_whole() -> None:
     options: JSON = [{"id": "i" * 9999, "label": "l" * 9999} for _ in range(999)]
     questions: JSON = [{"question": "q" * 9999, "options": options} for _ in range(999)]
@@ -625,7 +639,9 @@ def test_any_json_maps_in_both_modes_and_gates_at_every_level(values: list[JSON]
     memory = Memory()
     for value in values:
         one = read_frame(value)
+        before = copy.deepcopy(memory)
         mapped = primary(one, memory)
+        assert memory == before, "a memory is a value"
         memory = mapped.memory
         for draft in filter(None, (companion(one), *mapped.drafts)):
             assert TYPE.fullmatch(draft.type)

@@ -17,7 +17,7 @@ Rules:
 What a frame means can depend on earlier ones: `primary` takes a `Memory` and gives the next one.
 
 The caller owns everything else:
-- It stamps, and keeps the cursor and the memory.
+- It stamps, keeps the cursor and one memory a session, and drops the frames that it has seen.
 - It pairs `Mapped.call` and `Mapped.ask` with the events that it logged, for `cause`, and puts the
   request's event id where `subject` is the ask's id, in all but the request itself.
 - It lets no run, call or ask end twice, or end that did not begin, and logs `visibility` instead.
@@ -66,7 +66,7 @@ class Mapped:
         memory: what the session's next frame is to be mapped with.
         run: the run that the frame is of, where it says so: the main agent's turn.
         agent: the agent that it is about.
-        call: the vendor's id of the call that begins, ends, or asks.
+        call: the vendor's id of the call that begins, ends, or asks; this and `ask` are `short`.
         ask: the vendor's id of the ask that begins or ends; of a tool.denied, the one refused.
     """
 
@@ -165,7 +165,7 @@ def _of_a_call(frame: Frame, said: HookPayload, memory: Memory, row: Row) -> Map
         memory=memory,
         run=_run(frame, said),
         agent=frame.agent,
-        call=said.tool_call_id,
+        call=said.tool_call_id and short(said.tool_call_id),
     )
 
 
@@ -195,7 +195,8 @@ def _asked(
     draft: Draft,
     fields: tuple[FormField, ...] = (),
 ) -> Mapped:
-    # Before 0.42.0 `agentId` is main's whoever asks, and the turn then may be another agent's.
+    # Before 0.42.0 there is no `agent_id`. No ask of a subagent was seen there, so `agentId` is not
+    # trusted to be the asker's: the ask names no run, and its refusal is of whoever has that call.
     agent = frame.word("agent_id")
     ask_id = said.id or ""
     return Mapped(
@@ -203,8 +204,8 @@ def _asked(
         memory=memory.with_ask(ask_id, Ask(said.tool_call_id, agent, fields)),
         run=_run(frame, said) if agent == MAIN else None,
         agent=agent or frame.agent,
-        call=said.tool_call_id,
-        ask=ask_id,
+        call=said.tool_call_id and short(said.tool_call_id),
+        ask=short(ask_id),
     )
 
 
@@ -238,7 +239,7 @@ def _over(frame: Frame, said: HookPayload, memory: Memory, *drafts: Draft) -> Ma
         memory=memory.without_ask(said.id, is_refused=is_refused),
         agent=(ask and ask.agent) or frame.agent,
         call=ask.call_id if ask else None,
-        ask=said.id,
+        ask=short(said.id),
     )
 
 

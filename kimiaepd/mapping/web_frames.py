@@ -29,7 +29,7 @@ from cattrs.gen import make_dict_structure_fn
 
 from kimiaepd.mapping.digest import digest
 from kimiaepd.mapping.json_value import JSON, JSONObject
-from kimiaepd.mapping.payloads import UNKNOWN_SESSION, HookPayload, read_payload
+from kimiaepd.mapping.payloads import LONGEST_SESSION, UNKNOWN_SESSION, HookPayload, read_payload
 
 MAIN: Final = "main"
 """The agent whose turns are the session's runs; a frame that names no agent is its own."""
@@ -162,6 +162,8 @@ def _flag(value: object, _: object) -> bool | None:
 
 
 def _session(value: object, _: object) -> str:
+    if isinstance(value, str) and value.isascii() and 0 < len(value) <= LONGEST_SESSION:
+        return value  # as nearly every frame's is; the rest is a matter for the hooks' own reader
     return read_payload({"session_id": value if isinstance(value, str) else None}).session
 
 
