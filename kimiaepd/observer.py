@@ -240,6 +240,7 @@ def _session_status(session: Session, now: float) -> JSONObject:
         "run": session.state.run.id if session.state.run else None,
         "calls": len(session.state.calls),
         "asks": len(session.state.asks),
+        "held": len(session.state.holds),
         "ended": session.is_over,
         "stale": session.is_stale(now),
         "quiet_s": round(now - session.seen_at),

@@ -201,3 +201,22 @@ async def test_a_reload_decides_about_the_next_call_and_lets_a_held_one_be(live:
         await respond(client, ask, {"option": "deny"})
         assert b'"deny"' in await shim.said()
     is_settled(live)
+
+
+async def test_status_says_how_the_gate_stands(live: Live) -> None:
+    await call(live.start)
+    async with human(live) as client, trio.open_nursery() as nursery:
+        shim = Shim()
+        nursery.start_soon(shim.run, live, pre_tool_use())
+        (ask,) = await held(live)
+        text = (await call(live.run, "status")).stdout
+        assert "gate     manual, 1 held now, so far: held 1\n" in text
+        await respond(client, ask, {"option": "allow"})
+        await shim.said()
+    with trio.fail_after(5):
+        while (await status(live))["answerable"]:
+            pass
+    text = (await call(live.run, "status")).stdout
+    assert (
+        "manual, 0 held now, nobody could answer, so no call is held, so far: held 1, answ" in text
+    )

@@ -73,6 +73,7 @@ def _lines(answer: JSONObject) -> dict[str, str]:
         "disk": _pairs(said("log")),
         "clients": _pairs(said("connections")),
         "relay": _relay(said("relay")),
+        "gate": _gate(_object(said("gate"))),
     }
 
 
@@ -95,6 +96,20 @@ def _relay(value: JSON) -> str:
             parts.append(f"{crashes} crashes of its own")
     if error := said("last_error"):
         parts.append(f"last error: {tame(str(error))}")
+    return ", ".join(parts)
+
+
+def _gate(gate: JSONObject) -> str:
+    """Whether calls are held now, and what became of them so far."""
+    if not gate.get("enabled"):
+        return "off"
+    parts = [f"{gate.get('mode')}, {gate.get('held')} held now"]
+    if not gate.get("answerable"):
+        parts.append("nobody could answer, so no call is held")
+    if down := gate.get("stood_down"):
+        parts.append(f"stood down in {down} sessions, where nobody answered")
+    if calls := _object(gate.get("calls")):
+        parts.append(f"so far: {_pairs(calls)}")
     return ", ".join(parts)
 
 
