@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import attrs
 import jsonschema
 import pytest
 from hypothesis import given
@@ -21,8 +23,9 @@ from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.mapping.own_levels import own_levels
 from kimiaepd.mapping.redaction import Redactor
 from kimiaepd.mapping.web import Mapped, companion, primary
+from kimiaepd.mapping.web_forms import FormField
 from kimiaepd.mapping.web_frames import Frame, read_frame
-from kimiaepd.mapping.web_memory import OPEN_ASKS, OPEN_CALLS, Memory
+from kimiaepd.mapping.web_memory import OPEN_ASKS, OPEN_CALLS, Ask, Memory, Refusal
 from kimiaepd.mapping.web_rows import ROWS, SILENT, WORK_CHANGED, web_type
 from kimiaepd.standard import payload_schema, registered_types
 
@@ -579,6 +582,38 @@ def test_memory_is_bounded_and_forgets_the_oldest_first() -> None:
         memory = primary(resolved(str(number), decision="rejected"), memory).memory
     assert len(memory.refused) == OPEN_CALLS
     assert max(len(part) for key in memory.calls for part in key) <= 128
+
+
+def test_at_its_worst_a_memory_is_under_seven_megabytes() -> None:
+    memory = Memory()
+    for number in range(2 * OPEN_CALLS):
+        call_id, name = f"{number:\U0001f600<128}", "\U0001f600" * 128
+        memory = primary(call(toolCallId=call_id, agentId=name, name=name), memory).memory
+        memory = primary(asked(call_id, tool_call_id=call_id, agent_id=name), memory).memory
+        memory = primary(resolved(call_id, decision="rejected"), memory).memory
+    for number in range(2 * OPEN_ASKS):
+        options: JSON = [
+            {"id": f"{place:\U0001f600<128}", "label": f"{place:\U0001f600<250}"}
+            for place in range(9)
+        ]
+        questions: JSON = [
+            {"question": f"{place:\U0001f600<2000}", "options": options} for place in range(9)
+        ]
+        one = frame("event.question.requested", question_id=str(number), questions=questions)
+        memory = primary(one, memory).memory
+    assert 6_000_000 < size(memory) < 7_000_000
+
+
+def size(thing: object) -> int:
+    """Bytes of a memory and all in it; what is there twice counts twice."""
+    inner: list[object] = []
+    if isinstance(thing, dict):
+        inner = [*thing, *thing.values()]
+    elif isinstance(thing, tuple):
+        inner = [*thing]
+    elif isinstance(thing, Memory | Ask | Refusal | FormField):
+        inner = [getattr(thing, part.name) for part in attrs.fields(type(thing))]
+    return sys.getsizeof(thing) + sum(map(size, inner))
 
 
 def test_an_absurdly_long_id_is_the_same_one_wherever_it_comes() -> None:

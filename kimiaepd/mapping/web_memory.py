@@ -9,7 +9,7 @@ Rules:
   the new one only once the frame's events are logged, may see any frame again.
 - It is bounded: `OPEN_CALLS`, `OPEN_ASKS` and `OPEN_CALLS` entries, the oldest forgotten first, ids
   and names of `LONGEST` characters, and of a form what `web_forms.py` keeps of one. At its worst a
-  session is under 5 MB (32 forms of a million characters in all); a few kB as a rule.
+  session is under 7 MB (32 forms, 1.3 million characters of four bytes); a few kB as a rule.
 - Calls are known by agent and id, because an id is the model's and an agent's own.
 
 The questions of an open form are content: it is not to be written to a disk. It knows nothing of
