@@ -16,6 +16,7 @@ from kimiaepd.gate.answers import (
 )
 from kimiaepd.lifecycle.holds import REFUSING
 from kimiaepd.mapping.json_value import JSON, JSONObject
+from test_rooms import IMPURE, PACKAGE, imports
 
 TWO, FOUR = OPTIONS["two"], OPTIONS["four"]
 CONSENTING = {"allow", "allow_session"}
@@ -154,3 +155,11 @@ def test_positions_say_nothing_of_what_is_offered() -> None:
     assert offered(TWO) == [
         {"id": "allow", "label": "No objection"}, {"id": "deny", "label": "Deny"},
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["answers", "wording", "standing"])
+def test_what_says_that_it_is_pure_is(name: str) -> None:
+    names = set(imports(PACKAGE / "gate" / f"{name}.py"))
+    assert {one.partition(".")[0] for one in names} & IMPURE == set()
+    own = {one for one in names if one.startswith("kimiaepd")}
+    assert all(one.startswith(("kimiaepd.mapping", "kimiaepd.gate")) for one in own)

@@ -359,7 +359,7 @@ class Held(RuleBasedStateMachine):
 
 
 Held.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=100,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),
