@@ -10,6 +10,8 @@ from kimiaepd import settings
 from kimiaepd.errors import EXIT_CONFIG, ConfigError
 from kimiaepd.mapping.event import Capture
 
+RULE = '[[gate.rules]]\nid = "a"\ntool_name = "*"\ndecision = "rejected"\n'
+
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
@@ -66,6 +68,30 @@ def test_names_come_from_a_list_or_from_commas(environ: dict[str, str]) -> None:
     ("text", "line"),
     [
         ("x = 1", "unknown key x"),
+        ('[gate]\nmode = "x"', "gate.mode: must be one of manual, auto, yolo"),
+        ('[gate]\noptions = "3"', "gate.options: must be one of two, four"),
+        ("[gate]\nwhen_unreachable = 1", "gate.when_unreachable: must be one of pass, hold"),
+        ("[gate]\ntools = 1", "gate.tools: must be a list of names"),
+        ("gate.rules = 3", "gate.rules: must be tables, each under [[gate.rules]]"),
+        ("gate.rules = [3]", "gate.rules[0]: must be a table"),
+        ('[[gate.rules]]\nid = "a"', "gate.rules[0].tool_name: is missing"),
+        (f"{RULE}x = 1", "gate.rules[0]: unknown key x"),
+        (f"{RULE}reason = 1", "gate.rules[0].reason: must be text in quotes"),
+        (f'{RULE}matcher = "x"', "gate.rules[0].matcher: must be a table, such as"),
+        (f'{RULE}matcher = {{kind = "x"}}', "gate.rules[0].matcher: kind must be one of always"),
+        (f'{RULE}matcher = {{kinds = "x"}}', "gate.rules[0].matcher: unknown key kinds"),
+        (f'{RULE}matcher = {{kind = "command_prefix", value = "a;b"}}', "must be plain words"),
+        (f'{RULE}matcher = {{kind = "path_glob", value = "~/x"}}', "without ~"),
+        (f'{RULE}matcher = {{kind = "exact_input", value = "{{"}}', "must be the input as JSON"),
+        (f'{RULE}matcher = {{kind = "exact_input"}}', "exact_input needs a value"),
+        (f'{RULE}matcher = {{kind = "path_glob", value = 1}}', "value must be text in quotes"),
+        (RULE + RULE, "gate: two rules have the id a"),
+        (RULE.replace("gate.", "gate.sessions.s.") + RULE, "gate: two rules have the id a"),
+        (RULE.replace('"a"', '"a b"'), "gate.rules[0]: id must be"),
+        (RULE.replace("rejected", "no"), "gate.rules[0].decision: must be one of approved"),
+        ("gate.sessions = 3", "gate.sessions: must be tables by session"),
+        ('[gate.sessions.s]\nmode = "x"', "gate.sessions['s'].mode: must be one of manual"),
+        ("[gate.sessions.s]\nx = 1", "gate.sessions['s']: unknown key x"),
         ("[log]\nfoo = 2", "log: unknown key foo"),
         ("[log]\nkeep_days = 0", "log.keep_days: must be a whole number from 1"),
         ("[log]\nkeep_days = true", "log.keep_days: must be a whole number from 1"),
@@ -182,3 +208,21 @@ def test_a_relay_is_a_base_url_and_its_token_a_file(environ: dict[str, str]) -> 
     config(environ, '[relay]\ntoken_file = "token"\n')
     with pytest.raises(ConfigError, match=r"relay\.token_file: must be an absolute path"):
         settings.load(environ)
+
+
+def test_the_gate_s_terms_come_from_the_file_and_its_tools_from_the_environment_first(
+    environ: dict[str, str],
+) -> None:
+    config(
+        environ,
+        '[gate]\nmode = "auto"\ntools = ["Bash"]\noptions = "four"\nwhen_unreachable = "hold"\n'
+        '[gate.sessions.s]\nmode = "yolo"\n' + RULE,
+    )
+    gate = settings.load(environ).gate
+    assert (gate.mode, gate.tools, gate.options, gate.when_unreachable) == (
+        "auto", ("Bash",), "four", "hold",
+    )  # fmt: skip
+    assert gate.policy.mode_of("s") == "yolo"
+    assert [rule.id for rule in gate.policy.rules_of("t")] == ["a"]
+    environ["AEP_KIMI_GATE_TOOLS"] = "Write, mcp__*"
+    assert settings.load(environ).gate.policy.tools == ("Write", "mcp__*")
