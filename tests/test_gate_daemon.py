@@ -19,6 +19,7 @@ from judge import judge
 from kimiaepd.hook_socket.client import request
 from kimiaepd.mapping.json_value import JSON, JSONObject, dump, parse
 from live import Live, scratch
+from test_own_relay import consumer
 
 Given = ParamSpec("Given")
 Back = TypeVar("Back")
@@ -220,3 +221,41 @@ async def test_status_says_how_the_gate_stands(live: Live) -> None:
     assert (
         "manual, 0 held now, nobody could answer, so no call is held, so far: held 1, answ" in text
     )
+
+
+async def test_whoever_connects_makes_a_gate_stand_again(live: Live) -> None:
+    live.environ["AEP_ATTENTION_TIMEOUT_MS"] = "100"
+    await call(live.start)
+    async with human(live):
+        for number in range(3):
+            assert await call(live.ask_raw, pre_tool_use(number)) == b"0\n"
+        assert (await status(live))["stood_down"] == 1
+        async with human(live):
+            assert (await status(live))["stood_down"] == 0
+            await call(live.ask_raw, pre_tool_use(4))
+    types = [event["type"] for event in is_settled(live)]
+    assert types.count("attention.timeout") == 3
+    assert types.count("x.kimi-code.gate.stood_down") == 1
+
+
+async def test_so_does_any_command_also_one_that_comes_again(live: Live) -> None:
+    live.environ["AEP_ATTENTION_TIMEOUT_MS"] = "100"
+    await call(live.start)
+    command: JSONObject = {
+        "aep": "0.1", "id": "c-1", "type": RESPOND, "time": "2026-12-01T00:00:00.000Z",
+        "source": "aep://test/agent/human", "agent": "human", "session": "s", "subject": "x",
+        "capture": "metadata", "data": {"answer": {"option": "allow"}},
+    }  # fmt: skip
+    async with consumer(live) as client:
+        await client.say({"type": "subscribe", "id": "all", "filter": {}, "from": "all"})
+        await call(live.ask_raw, pre_tool_use(0))
+        await client.say(command)
+        await client.until("control.rejected")
+        for number in (1, 2):
+            await call(live.ask_raw, pre_tool_use(number))
+        assert (await status(live))["stood_down"] == 1
+        await client.say(command)
+        with trio.fail_after(5):
+            while (await status(live))["stood_down"]:
+                pass
+    is_settled(live)
