@@ -21,6 +21,18 @@ _MATCHER_KEYS = ("kind", "value")
 
 def register(converter: cattrs.Converter) -> None:
     """Teach a converter what of the gate needs more than its types say."""
+    converter.register_structure_hook(str, _text)
+    converter.register_structure_hook(Mode, _mode)
+    converter.register_structure_hook(Matcher, _matcher)
+    plain = converter.get_structure_hook(Rule)
+
+    def structure_rule(value: object, kind: object) -> Rule:
+        rule: Rule = plain(value, kind)
+        if not rule.tool_name:
+            raise ValueError("tool_name must name a tool, or be * for all")
+        return rule
+
+    converter.register_structure_hook(Rule, structure_rule)
     rules = converter.get_structure_hook(tuple[Rule, ...])
 
     def structure_rules(value: object, kind: object) -> tuple[Rule, ...]:
@@ -29,9 +41,6 @@ def register(converter: cattrs.Converter) -> None:
         found: tuple[Rule, ...] = rules(value, kind)
         return found
 
-    converter.register_structure_hook(str, _text)
-    converter.register_structure_hook(Mode, _mode)
-    converter.register_structure_hook(Matcher, _matcher)
     converter.register_structure_hook_func(lambda kind: kind == tuple[Rule, ...], structure_rules)
     sessions = converter.get_structure_hook(dict[str, SessionPolicy])
 

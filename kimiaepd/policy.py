@@ -133,8 +133,6 @@ class Rule:
     def __attrs_post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
             raise ValueError("id must be 1 to 64 letters, digits, `_`, `-`, `.` or `:`")
-        if not self.tool_name:
-            raise ValueError("tool_name must name a tool, or be * for all")
         tools = {"command_prefix": COMMANDS, "path_glob": PATHS}.get(self.matcher.kind)
         if tools is not None and not any(self.is_about(name) for name in tools):
             raise ValueError(f"{self.matcher.kind} is for {', '.join(tools)}")

@@ -205,7 +205,7 @@ def test_show_without_anything_set(run: Run, file: Path) -> None:
         (("deny", "Write", "--path", "../x"), r"--path: cannot have \.\."),
         (("deny", "Bash", "--input", "{"), "--input: must be the input as JSON"),
         (("deny", "Write", "--prefix", "x"), "'Write': command_prefix is for Bash"),
-        (("deny", ""), "tool_name must name a tool"),
+        (("deny", ""), "TOOL must name a tool"),
         (("deny", "X", "--session", ""), "--session: that is no session's id"),
         (("mode", "auto", "--session", "a\nb"), "--session: that is no session's id"),
         (("tools", " "), "a tool has a name"),
@@ -232,6 +232,14 @@ def test_what_click_refuses_writes_nothing(run: Run, file: Path, words: tuple[st
 def test_an_id_that_no_rule_has(run: Run) -> None:
     with pytest.raises(UserError, match="no rule has the id 'r-0'; see: kimiaepd gate show"):
         run("remove", "r-0")
+
+
+def test_a_rule_of_another_session_stays(run: Run, environ: dict[str, str]) -> None:
+    name = made(run("deny", "X", "--session", "s", "--json"))
+    with pytest.raises(UserError, match="no rule has the id"):
+        run("remove", name, "--session", "t")
+    run("remove", name, "--session", "s")
+    assert terms(environ).every_rule() == ()
 
 
 def test_a_file_that_is_wrong_is_left_alone(run: Run, file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import posixpath
 from typing import Literal
 
 import pytest
@@ -178,7 +179,7 @@ def test_rules_for_everything_apply_in_a_session_too() -> None:
     assert decide(policy, bash("git push")).kind == "pass"
 
 
-@pytest.mark.parametrize("tool", ["Bash", "mcp__[x]?*", "a]b"])
+@pytest.mark.parametrize("tool", ["Bash", "mcp__[x]?*", "a]b", "", "a\nb"])
 def test_allow_session_is_about_this_tool_and_no_other(tool: str) -> None:
     call = Call(tool, {"command": "a; b"}, "s", HOME)
     made = allow_session_rule(call, rule_id="01J", created_at="2026-01-01T00:00:00Z")
@@ -409,6 +410,29 @@ def test_any_call_has_a_verdict(
         assert verdict.rule
         assert verdict.rule.decision == "approved"
         assert mode is Mode.AUTO or verdict.rule in asked
+
+
+@given(st.text("ab*?[]!-^&|~/.", max_size=12), st.text("ab/.-[]*", max_size=12))
+def test_any_pattern_can_be_held_against_any_path(pattern: str, path: str) -> None:
+    """Without an error or a warning, whatever stands in its brackets."""
+    becomes(Call(path, {}, "s"), Mode.AUTO, rule("rejected", tool=pattern))
+    try:
+        matcher = Matcher("path_glob", pattern)
+    except ValueError:
+        return
+    real = f"{HOME}/{path}"
+    denied = becomes(on_path(path, real), Mode.YOLO, rule("rejected", matcher))
+    passed = becomes(on_path(path, real), Mode.AUTO, rule("approved", matcher))
+    assert passed == "hold" or denied == "deny"
+
+
+@given(st.lists(st.sampled_from(["a", "..", ".", "", "b.py", ".x"]), max_size=8))
+def test_a_pattern_that_matches_everything_below_matches_nothing_above(parts: list[str]) -> None:
+    path = "/".join(parts)
+    call = on_path(path, posixpath.normpath(f"{HOME}/{path}"))
+    below = call.real_path == HOME or f"{call.real_path}".startswith(f"{HOME}/")
+    verdict = becomes(call, Mode.AUTO, rule("approved", Matcher("path_glob", "**")))
+    assert verdict == "hold" or below
 
 
 def test_an_input_nested_beyond_all_reason_has_a_verdict() -> None:

@@ -87,6 +87,7 @@ def test_names_come_from_a_list_or_from_commas(environ: dict[str, str]) -> None:
         (f'{RULE}matcher = {{kind = "path_glob", value = 1}}', "value must be text in quotes"),
         (RULE + RULE, "gate: two rules have the id a"),
         (RULE.replace("gate.", "gate.sessions.s.") + RULE, "gate: two rules have the id a"),
+        (RULE.replace('"*"', '""'), "gate.rules[0]: tool_name must name a tool"),
         (RULE.replace('"a"', '"a b"'), "gate.rules[0]: id must be"),
         (RULE.replace("rejected", "no"), "gate.rules[0].decision: must be one of approved"),
         ("gate.sessions = 3", "gate.sessions: must be tables by session"),

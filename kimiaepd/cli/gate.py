@@ -156,11 +156,12 @@ def deny(**said: str | bool | None) -> None:
 
 @gate.command()
 @click.argument("rule_id", metavar="ID")
+@click.option("--session", metavar="ID", help="Only where it is a rule of this session.")
 @_JSON
-def remove(*, rule_id: str, as_json: bool) -> None:
+def remove(*, rule_id: str, session: str | None, as_json: bool) -> None:
     """Remove the rule ID, as `kimiaepd gate show` names it."""
     found = settings.load(os.environ)
-    if not any(rule.id == rule_id for rule in found.gate.every_rule()):
+    if not any(rule.id == rule_id for rule in _rules(found.gate, session)):
         raise UserError(f"no rule has the id {tame(rule_id)!r}; see: kimiaepd gate show")
     plan = partial(gate_file.without_rule, rule_id=rule_id)
     _change(found, plan, rule=rule_id, as_json=as_json)
@@ -206,6 +207,8 @@ def _matcher(prefix: str | None, path: str | None, exact: str | None) -> Matcher
 def _wanted(
     terms: GateSettings, decision: Outcome, tool: str, matcher: Matcher, reason: str | None
 ) -> Rule:
+    if not tool:
+        raise UsageError("TOOL must name a tool; '*' is all of them")
     taken = {rule.id for rule in terms.every_rule()}
     while (name := f"r-{secrets.token_hex(3)}") in taken:
         pass
@@ -216,11 +219,17 @@ def _wanted(
         raise UsageError(f"{tame(tool)!r}: {error}") from None
 
 
+def _rules(terms: GateSettings, session: str | None) -> tuple[Rule, ...]:
+    """The rules of one session alone; every rule there is without one."""
+    if session is None:
+        return terms.every_rule()
+    own = terms.sessions.get(session)
+    return own.rules if own else ()
+
+
 def _there(terms: GateSettings, rule: Rule, session: str | None) -> Rule | None:
     """The rule that already says the same."""
-    own = terms.sessions.get(session) if session is not None else None
-    rules = terms.rules if session is None else own.rules if own else ()
-    for one in rules:
+    for one in terms.rules if session is None else _rules(terms, session):
         if one == evolve(rule, id=one.id, created_at=one.created_at, created_by=one.created_by):
             return one
     return None
