@@ -346,10 +346,10 @@ class _Seen:
                     return False
                 if self.path is None:  # then nobody knows what the CLI will open
                     return None
-                ways = [self._lies_in(self.path, matcher.value)]
-                if self.real_path is not None:
-                    ways.append(self._lies_in(self.real_path, matcher.value))
-                return True if True in ways else None if None in ways else False
+                lies = self._lies_in(self.path, matcher.value)
+                if lies is False and self.real_path is not None:
+                    return self._lies_in(self.real_path, matcher.value)
+                return lies
 
     def is_allowed_by(self, matcher: Matcher, *, of_session: bool = False) -> bool:
         """Whether an approving matcher matches, beyond doubt."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
+from conftest import ROOT
 from kimiaepd import settings
 from kimiaepd.cli.gate import gate
 from kimiaepd.errors import EXIT_CONFIG, EXIT_NO, EXIT_USAGE, ConfigError, UsageError, UserError
@@ -329,6 +330,16 @@ def test_a_daemon_that_does_not_take_it_is_told_of(
     with pytest.raises(kind, match=words):
         run("mode", "auto")
     assert terms(environ).mode is Mode.AUTO
+
+
+def test_the_page_s_example_is_a_file_that_is_taken(file: Path, environ: dict[str, str]) -> None:
+    page = (ROOT / "docs/gate.md").read_text(encoding="utf-8")
+    lines = page[page.index("    [gate]\n") : page.index("`id`, `tool_name` (")].splitlines()
+    file.parent.mkdir(parents=True)
+    file.write_text("\n".join(line.removeprefix("    ") for line in lines))
+    found = terms(environ)
+    assert [rule.matcher.kind for rule in found.rules] == ["command_prefix"]
+    assert found.policy.mode_of("session_1") is Mode.YOLO
 
 
 def test_every_rule_is_in_the_settings_policy() -> None:
