@@ -342,14 +342,7 @@ class _Seen:
             case "command_prefix":
                 return self._begins_with(matcher.value)
             case "path_glob":
-                if self.call.tool_name not in PATHS:
-                    return False
-                if self.path is None:  # then nobody knows what the CLI will open
-                    return None
-                lies = self._lies_in(self.path, matcher.value)
-                if lies is False and self.real_path is not None:
-                    return self._lies_in(self.real_path, matcher.value)
-                return lies
+                return self.call.tool_name in PATHS and self._touches(matcher.value)
 
     def is_allowed_by(self, matcher: Matcher, *, of_session: bool = False) -> bool:
         """Whether an approving matcher matches, beyond doubt."""
@@ -380,6 +373,15 @@ class _Seen:
         """Whether the command runs in the session's directory: the same words mean more there."""
         where = _argument(self.call, "cwd")
         return where is None or where == self.call.cwd
+
+    def _touches(self, pattern: JSON) -> bool | None:
+        """Whether its path lies there, as it is given or where it really leads."""
+        if self.path is None:  # then nobody knows what the CLI will open
+            return None
+        lies = self._lies_in(self.path, pattern)
+        if lies is False and self.real_path is not None:
+            return self._lies_in(self.real_path, pattern)
+        return lies
 
     def _lies_in(self, parts: tuple[str, ...] | None, pattern: JSON) -> bool | None:
         if parts is None or not isinstance(pattern, str):
