@@ -54,6 +54,9 @@ ANSWERS: st.SearchStrategy[JSON] = st.sampled_from(
         {"option": None, "text": "allow"}, {}, None, "allow", {"values": {"option": "allow"}},
     ]
 )  # fmt: skip
+MANY = 4
+"""Calls before a stop: what comes after it is the same whatever came before."""
+
 DENYING_RULE = "rule-for-write"
 
 
@@ -138,12 +141,24 @@ class Held(RuleBasedStateMachine):
 
     @rule(target=asked, session=SESSIONS, has_id=st.booleans())
     def call(self, session: str, *, has_id: bool) -> Any:
+        return self._call(session, has_id=has_id) or multiple()
+
+    @rule(target=asked, session=SESSIONS, answer=ANSWERS, other=ANSWERS)
+    def call_that_is_answered_twice(self, session: str, answer: JSON, other: JSON) -> Any:
+        found = self._call(session, has_id=True)
+        if found is None:
+            return multiple()
+        self._answered(found, answer, elsewhere=False)
+        self._answered(found, other, elsewhere=False)
+        return found
+
+    def _call(self, session: str, *, has_id: bool) -> Expected | None:
         call_id = f"c{self.number()}" if has_id else None
         shim: Shim = self.portal(lambda: self.room.call(call_id, session=session))
         waits = self.room.reachable and not self.stopping and session not in self.allowed
         if not waits or self.in_a_row.get(session, 0) >= 2:
             self.passed.append(shim)
-            return multiple()
+            return None
         ask = self.portal(self._last_ask, session)
         found = Expected(ask, session, [shim], self.options, self.now + self.hold_s)
         self.calls.append(found)
@@ -178,13 +193,19 @@ class Held(RuleBasedStateMachine):
 
     # --- answers ---
 
-    @rule(target=commands, call=asked, answer=ANSWERS, elsewhere=st.booleans() | st.just(False))
+    @rule(
+        target=commands, call=asked, answer=ANSWERS, elsewhere=st.sampled_from([False] * 7 + [True])
+    )
     def answer(self, call: Expected, answer: JSON, *, elsewhere: bool) -> Any:
+        command = self._answered(call, answer, elsewhere=elsewhere)
+        return (command, call, answer) if command else multiple()
+
+    def _answered(self, call: Expected, answer: JSON, *, elsewhere: bool) -> str | None:
         command = f"command{self.number()}"
         session = call.session if not elsewhere else {"s": "t", "t": "s"}[call.session]
         ack = self._answer(call, answer, command, session)
         if ack is None:
-            return multiple()
+            return None
         self.acks[command] = ack
         self.in_a_row.clear()
         meant = read_answer({"answer": answer}, OPTIONS[call.options], labelled=True)  # type: ignore[index]
@@ -195,7 +216,7 @@ class Held(RuleBasedStateMachine):
             call.commands.append(command)
             if meant.option == "allow_session":
                 self.allowed.add(session)
-        return command, call, answer
+        return command
 
     def _answer(
         self, call: Expected, answer: JSON, command: str, session: str
@@ -206,6 +227,24 @@ class Held(RuleBasedStateMachine):
             return await self.room.answer(call.ask, answer, session=session, command=command)
 
         return self.portal(send)
+
+    @rule(call=asked)
+    def answer_at_the_deadline(self, call: Expected) -> None:
+        """Time is up, and the task that holds the call has not run yet."""
+        if call.outcome is not None:
+            return
+        command, after = f"command{self.number()}", call.until - self.now
+
+        async def send() -> JSONObject:
+            self.portal.clock.jump(after)
+            return await self.room.answer(
+                call.ask, {"option": "deny"}, session=call.session, command=command
+            )
+
+        ack = self.portal(send)
+        self.in_a_row.clear()  # it came before the first task could time out
+        assert ack["type"] == "control.rejected"
+        self._passed(after)
 
     @rule(sent=commands)
     def command_again(self, sent: tuple[str, Expected, JSON]) -> None:
@@ -237,6 +276,9 @@ class Held(RuleBasedStateMachine):
             await wait_all_tasks_blocked()
 
         self.portal(pass_)
+        self._passed(seconds)
+
+    def _passed(self, seconds: float) -> None:
         self.now = round(self.now + seconds, 6)
         for call in sorted(self.calls, key=lambda call: call.until):
             if call.outcome is None and call.until <= self.now:
@@ -257,7 +299,7 @@ class Held(RuleBasedStateMachine):
     def _hook(self, event: str, session: str) -> None:
         self.portal(lambda: self.room.start(event, {"reason": "exit"}, session=session))
 
-    @precondition(lambda self: not self.stopping)
+    @precondition(lambda self: not self.stopping and len(self.calls) > MANY)
     @rule()
     def stop(self) -> None:
         async def stop() -> None:
@@ -274,7 +316,7 @@ class Held(RuleBasedStateMachine):
 
     # --- what ends none ---
 
-    @rule(is_there=st.booleans())
+    @rule(is_there=st.sampled_from([True, True, False]))
     def relay(self, *, is_there: bool) -> None:
         self.room.reachable = is_there
 
@@ -359,7 +401,7 @@ class Held(RuleBasedStateMachine):
 
 
 Held.TestCase.settings = settings(
-    max_examples=100,
+    max_examples=150,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),
