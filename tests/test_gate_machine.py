@@ -246,6 +246,25 @@ class Held(RuleBasedStateMachine):
         assert ack["type"] == "control.rejected"
         self._passed(after)
 
+    @rule(call=asked)
+    def two_answers_at_once(self, call: Expected) -> None:
+        """Both come before the task that holds the call runs."""
+        if call.outcome is not None:
+            return
+        first, second = f"command{self.number()}", f"command{self.number()}"
+
+        async def send() -> list[JSON]:
+            for command, option in ((first, "deny"), (second, "allow")):
+                answer: JSONObject = {"answer": {"option": option}}
+                self.room.command(call.ask, answer, session=call.session, command=command)
+            acks = [ack["type"] for ack in self.room.acks[-2:]]
+            await wait_all_tasks_blocked()
+            return acks
+
+        assert self.portal(send) == ["control.accepted", "control.rejected"]
+        call.outcome, call.option, call.commands = "answered", "deny", [first]
+        self.in_a_row.clear()
+
     @rule(sent=commands)
     def command_again(self, sent: tuple[str, Expected, JSON]) -> None:
         command, call, answer = sent
