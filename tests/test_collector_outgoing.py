@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from kimiaepd.collector.outgoing import Outgoing, is_light
+from conftest import ROOT
+from kimiaepd.collector.outgoing import ALL_BYTES, HARD_BYTES, Budget, Outgoing, is_light
 
 
 @pytest.mark.parametrize(
@@ -59,7 +62,7 @@ async def test_above_the_hard_bound_the_consumer_is_given_up_and_its_memory_free
     assert outgoing.over.is_set()
     assert outgoing.get_nowait() is None
     outgoing.put("later")
-    assert outgoing._size <= 30
+    assert outgoing.size == 0
     assert not outgoing._waiting
 
 
@@ -83,3 +86,61 @@ async def test_a_replay_comes_in_its_turn_and_is_made_as_it_is_asked_for() -> No
     rest = [outgoing.get_nowait() for _ in range(6)]
     assert rest[4:] == ["second", "live"]
     assert outgoing.get_nowait() is None
+
+
+# --- all together ---------------------------------------------------------------------------------
+
+
+def test_above_what_all_may_hold_whoever_has_the_longest_queue_is_left() -> None:
+    budget = Budget(most=100)
+    short, long, other = (Outgoing(budget) for _ in range(3))
+    long.put("x" * 50)
+    other.put("x" * 30)
+    short.put("x" * 20)
+    assert budget.size == 100
+    assert not long.over.is_set()
+    short.put("x")
+    assert [queue.over.is_set() for queue in (short, long, other)] == [False, True, False]
+    assert budget.size == 51
+    assert short.get_nowait() == "x" * 20  # nobody else lost anything
+
+
+def test_what_was_read_or_let_go_of_counts_no_more() -> None:
+    budget = Budget(most=100)
+    one, other = Outgoing(budget), Outgoing(budget, hard=10)
+    one.put("x" * 60)
+    assert one.get_nowait() == "x" * 60
+    other.put("x" * 60)
+    assert budget.size == 60
+    other.put("one too many for it")
+    assert budget.size == 0
+    one.put("x" * 60)
+    one.close()
+    one.close()
+    assert budget.size == 0
+
+
+sizes = st.integers(0, 40)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["put", "get", "close"]), sizes)))
+def test_together_they_never_hold_more_than_the_budget(
+    acts: list[tuple[int, str, int]],
+) -> None:
+    budget = Budget(most=100)
+    queues = [Outgoing(budget, soft=60, hard=80) for _ in range(4)]
+    for number, act, size in acts:
+        queue = queues[number]
+        if act == "put":
+            queue.put("x" * size)
+        elif act == "get":
+            queue.get_nowait()
+        else:
+            queue.close()
+        assert budget.size == sum(one.size for one in queues) <= 100
+
+
+def test_the_sum_is_what_the_page_of_limits_says() -> None:
+    assert (HARD_BYTES, ALL_BYTES) == (8 << 20, 64 << 20)
+    page = (ROOT / "docs/limits.md").read_text(encoding="utf-8")
+    assert "64 MiB for all consumers together" in page

@@ -80,7 +80,7 @@ class Conversation:
     socket: WebSocket
     hub: Hub
     terms: Terms
-    _outgoing: Outgoing = field(factory=Outgoing, init=False)
+    _outgoing: Outgoing = field(init=False)
     _emitter: Emitter = field(init=False)
     _role: str = field(default="consumer", init=False)
     _subscriptions: dict[str, Subscription] = field(factory=dict, init=False)
@@ -88,6 +88,7 @@ class Conversation:
     _reason: str = field(default="", init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._outgoing = Outgoing(self.hub.budget)
         self._emitter = Emitter(self._outgoing)
 
     async def run(self) -> None:
@@ -112,6 +113,7 @@ class Conversation:
         self.hub.roster.left(self._emitter)
         for subscription in self._subscriptions.values():
             self.hub.unsubscribe(subscription)
+        self._outgoing.close()
 
     # --- hello -----------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from kimiaepd.collector.attr_match import Filter
 from kimiaepd.collector.downlevel import downlevel
 from kimiaepd.collector.envelope import envelope_fault, is_command
 from kimiaepd.collector.history import BEGINNING, History, own_place
-from kimiaepd.collector.outgoing import Outgoing, is_light
+from kimiaepd.collector.outgoing import Budget, Outgoing, is_light
 from kimiaepd.collector.roster import Refusal, Roster
 from kimiaepd.mapping.event import Capture
 from kimiaepd.mapping.json_value import JSON, JSONObject, dump
@@ -98,6 +98,7 @@ class Hub:
         roster: which connection claims what.
         commanders: connections that may command and are no emitters: somebody may be there.
         came: told when one comes.
+        budget: what the queues of all consumers hold.
         taken: events taken in.
         refused: events that were none.
     """
@@ -106,6 +107,7 @@ class Hub:
     roster: Roster[Emitter] = field(factory=Roster)
     commanders: set[Emitter] = field(factory=set)
     came: Callable[[], object] = lambda: None
+    budget: Budget = field(factory=Budget)
     taken: int = 0
     refused: int = 0
     _subscriptions: dict[Subscription, None] = field(factory=dict)

@@ -5,10 +5,13 @@ Rules (AEP-0003 section 8.4):
 - Above `HARD_BYTES` the consumer is left: an event of more weight is never silently dropped. It
   comes back and resumes by its positions.
 - Putting waits for nobody: a consumer that reads nothing costs its own queue.
+- All queues share `ALL_BYTES`: above that, whoever has the longest queue is left.
 - A replay has its turn in the queue, and costs nothing there: its messages are made as they are
   asked for.
 
-Worst case a consumer: `HARD_BYTES` and the one message by which it is exceeded.
+Worst case a consumer: `HARD_BYTES` and the one message by which it is exceeded. Of all together:
+`ALL_BYTES` and one message. What is counted are characters: a message costs 60 bytes besides, and
+one with letters beyond Latin up to four times as much.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from kimiaepd.mapping.json_value import JSON
 
 SOFT_BYTES = 1 << 20
 HARD_BYTES = 8 << 20
+ALL_BYTES = 64 << 20
 
 _LIGHT = SEVERITIES[: SEVERITIES.index("notice")]
 
@@ -34,39 +38,82 @@ def is_light(severity: JSON) -> bool:
 
 
 @define(eq=False)
+class Budget:
+    """What all queues of one collector hold.
+
+    Attributes:
+        most: bytes above which whoever has the longest queue is left.
+        size: bytes that wait now.
+    """
+
+    most: int = field(factory=lambda: ALL_BYTES)
+    size: int = 0
+    _queues: set[Outgoing] = field(factory=set)
+    """Those in which something waits."""
+
+    def grew(self, queue: Outgoing, size: int) -> None:
+        """A message was put into a queue."""
+        self._queues.add(queue)
+        self.size += size
+        while self.size > self.most and self._queues:
+            max(self._queues, key=_size).give_up()
+
+    def shrank(self, queue: Outgoing, size: int) -> None:
+        """Messages left it."""
+        self.size -= size
+        if not queue.size:
+            self._queues.discard(queue)
+
+
+@define(eq=False)
 class Outgoing:
     """The messages of one consumer, in order.
 
     Attributes:
+        budget: what it shares with others.
         soft: bytes above which light messages are dropped.
         hard: bytes above which nothing more is taken.
         dropped: how many light ones were.
         over: set when the consumer is too far behind to be served: whoever writes to it may be
             stuck in that, and has to be told.
+        size: bytes that wait.
     """
 
+    budget: Budget = field(factory=Budget)
     soft: int = field(factory=lambda: SOFT_BYTES)
     hard: int = field(factory=lambda: HARD_BYTES)
     dropped: int = 0
     over: trio.Event = field(factory=trio.Event)
+    size: int = 0
     _waiting: deque[str | Iterator[str]] = field(factory=deque)
-    _size: int = 0
     _woken: trio.Event = field(factory=trio.Event)
 
     def put(self, message: str, *, light: bool = False) -> None:
         """Take a message on, drop it, or give the consumer up."""
         if self.over.is_set():
             return
-        if light and self._size > self.soft:
+        if light and self.size > self.soft:
             self.dropped += 1
             return
-        if self._size > self.hard:
-            self.over.set()
-            self._waiting.clear()
-        else:
-            self._waiting.append(message)
-            self._size += len(message)
+        if self.size > self.hard:
+            self.give_up()
+            return
+        self._waiting.append(message)
+        self.size += len(message)
         self._woken.set()
+        self.budget.grew(self, len(message))
+
+    def give_up(self) -> None:
+        """Leave the consumer: nothing more is taken, and what waits is let go."""
+        self.over.set()
+        self.close()
+        self._woken.set()
+
+    def close(self) -> None:
+        """Let go of what waits: the connection is over."""
+        self._waiting.clear()
+        size, self.size = self.size, 0
+        self.budget.shrank(self, size)
 
     def replay(self, messages: Iterator[str]) -> None:
         """Hand these out when it is their turn."""
@@ -78,8 +125,9 @@ class Outgoing:
         while self._waiting:
             first = self._waiting[0]
             if isinstance(first, str):
-                self._size -= len(first)
                 self._waiting.popleft()
+                self.size -= len(first)
+                self.budget.shrank(self, len(first))
                 return first
             if (message := next(first, None)) is not None:
                 return message
@@ -92,3 +140,7 @@ class Outgoing:
             self._woken = trio.Event()
             await self._woken.wait()
         return message
+
+
+def _size(queue: Outgoing) -> int:
+    return queue.size

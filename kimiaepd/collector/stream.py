@@ -47,7 +47,10 @@ class EventStream:
     demand: Demand
     live: bool
     stopping: trio.Event
-    _outgoing: Outgoing = field(factory=Outgoing, init=False)
+    _outgoing: Outgoing = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._outgoing = Outgoing(self.hub.budget)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send, until the consumer goes or is too slow, everything was sent, or we stop."""
@@ -63,6 +66,7 @@ class EventStream:
                 end()
         finally:
             self.hub.unsubscribe(subscription)
+            self._outgoing.close()
 
     async def _give_up(self, subscription: Subscription, end: Callable[[], None]) -> None:
         await self._outgoing.over.wait()
