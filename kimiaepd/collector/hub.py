@@ -6,7 +6,8 @@ Rules:
 - `agent.*` events are live only.
 - A command that found its target is held as well, so that who comes later sees what an answer
   answers (AEP-0004 section 4); one that was refused leaves no trace but its sender's error.
-- A subscription gets an event once, in the order of ingest, and down-leveled to its ceiling.
+- A subscription gets an event once, in the order of ingest, and down-leveled to its ceiling. What
+  many want is made once, and waits in memory once.
 - Nothing here waits: consumers have queues of their own (`outgoing.py`).
 
 It knows no transport: `routes.py`, `stream.py` and `duplex.py` do.
@@ -15,6 +16,7 @@ It knows no transport: `routes.py`, `stream.py` and `duplex.py` do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 from attrs import define, field, frozen
 
@@ -27,6 +29,12 @@ from kimiaepd.collector.roster import Refusal, Roster
 from kimiaepd.mapping.event import Capture
 from kimiaepd.mapping.json_value import JSON, JSONObject, dump
 from kimiaepd.storage.journal import Position
+
+Frame: TypeAlias = Callable[[JSONObject, bytes], str]
+"""Makes a message of an event and its line: how it is said on a transport."""
+
+Made: TypeAlias = dict[tuple[Frame, Capture | None], str]
+"""The messages that were made of one event: consumers that want the same share one."""
 
 
 @frozen
@@ -59,19 +67,24 @@ class Subscription:
 
     demand: Demand
     outgoing: Outgoing
-    frame: Callable[[JSONObject, bytes], str]
+    frame: Frame
     exhausted: Callable[[str, Position], str]
 
-    def offer(self, event: JSONObject, line: bytes) -> None:
-        """Put an event that it wants into the queue."""
-        message = self.message(event, line)
-        if message is not None:
-            self.outgoing.put(message, light=is_light(event.get("severity")))
+    def offer(self, event: JSONObject, line: bytes, made: Made) -> None:
+        """Put an event that it wants into the queue; a message that was made for others is used."""
+        if not self.demand.filter.matches(event):
+            return
+        key = self.frame, self.demand.ceiling
+        message = made.get(key)
+        if message is None:
+            message = made[key] = self._message(event, line)
+        self.outgoing.put(message, light=is_light(event.get("severity")))
 
     def message(self, event: JSONObject, line: bytes) -> str | None:
         """What an event is for it; None where it does not want it."""
-        if not self.demand.filter.matches(event):
-            return None
+        return self._message(event, line) if self.demand.filter.matches(event) else None
+
+    def _message(self, event: JSONObject, line: bytes) -> str:
         ceiling = self.demand.ceiling
         if ceiling is not None and (lower := downlevel(event, ceiling)) is not event:
             event, line = lower, dump(lower)
@@ -156,8 +169,9 @@ class Hub:
         return None
 
     def _fan_out(self, event: JSONObject, line: bytes) -> None:
+        made: Made = {}
         for subscription in self._subscriptions:
-            subscription.offer(event, line)
+            subscription.offer(event, line, made)
 
     # --- consumers -------------------------------------------------------------------------------
 

@@ -1,0 +1,176 @@
+"""A thousand events a second, fifty consumers, five of which read nothing: who pays for whom.
+
+The relay is a process of its own, and its memory is the kernel's word. Speed is asserted nowhere:
+the pace is what is asked for, and on a slow machine it all takes longer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+import trio
+from attrs import define, field
+
+from kimiaepd.collector.history import EVENT_BYTES, Bounds
+from kimiaepd.collector.outgoing import ALL_BYTES
+from kimiaepd.mapping.json_value import JSONObject
+from live import scratch
+from test_collector_cli import collector
+from ws_client import connected
+
+EVENTS = 4_000
+PER_SECOND = 1_000
+CONSUMERS = 50
+STUCK = 5
+SIZE = 300
+"""Bytes of an event's content."""
+
+SUBSCRIPTIONS = 24
+"""Of each that is stuck, so that far more waits for it than a queue and the kernel hold."""
+
+HELLO: JSONObject = {
+    "type": "hello", "versions": ["0.1"], "role": "consumer", "capabilities": {},
+    "identity": {"agent": "test", "instance": "1"},
+}  # fmt: skip
+
+
+def subscribe(name: str) -> JSONObject:
+    return {"type": "subscribe", "id": name, "filter": {}}
+
+
+BASE_BYTES = 64 << 20
+"""What the process has before the first event, and what Python's allocator keeps besides."""
+
+CONNECTION_BYTES = 256 << 10
+"""A connection with its tasks, its parser, and the message that is being sent."""
+
+SEQ = re.compile(rb'"seq":(\d+),')
+
+
+def event(seq: int) -> JSONObject:
+    return {
+        "aep": "0.1", "id": f"e-{seq}", "type": "tool.requested", "subject": "Bash",
+        "time": "2026-12-01T00:00:00.000Z", "session": "s", "seq": seq, "epoch": 1,
+        "source": "aep://test/agent/kimi-code/session/s", "agent": "kimi-code",
+        "severity": "notice", "capture": "full",
+        "data": {"tool": {"name": "Bash", "call_id": f"c{seq}"}, "input": "x" * SIZE},
+    }  # fmt: skip
+
+
+@define(eq=False)
+class Reader:
+    """A consumer that looks at the raw bytes: what it got, in order."""
+
+    stream: trio.SocketStream
+    got: list[int] = field(factory=list)
+    _rest: bytes = b""
+
+    async def read(self, count: int) -> None:
+        """Read until so many events came, or the connection is over."""
+        while len(self.got) < count:
+            data = bytes(await self.stream.receive_some(1 << 18))
+            if not data:
+                return
+            data = self._rest + data
+            found = list(SEQ.finditer(data))
+            self.got += [int(match[1]) for match in found]
+            self._rest = data[found[-1].end() if found else max(0, len(data) - 64) :]
+
+
+async def opened(url: str, request: bytes) -> trio.SocketStream:
+    """A stream that was answered."""
+    stream = await trio.open_tcp_stream("127.0.0.1", int(url.rpartition(":")[2]))
+    await stream.send_all(request)
+    head = b""
+    while b": here" not in head:
+        head += bytes(await stream.receive_some())
+    assert head.startswith(b"HTTP/1.1 200"), head
+    return stream
+
+
+def rss(pid: int, name: str = "VmHWM") -> int:
+    """Bytes: the most that the process ever had."""
+    (line,) = re.findall(rf"{name}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(line) * 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+@pytest.mark.slow
+async def test_fifty_consumers_of_which_five_read_nothing() -> None:
+    with scratch() as live, collector(live) as (process, url):
+        token = live.run("token", "show").stdout.strip()
+        port = int(url.rpartition(":")[2])
+        bearer = (b"authorization", f"Bearer {token}".encode())
+        request = (
+            f"GET /stream HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+            f"Authorization: Bearer {token}\r\n\r\n"
+        ).encode()
+        readers: list[Reader] = []
+        async with trio.open_nursery() as nursery:
+            for _ in range(STUCK):
+                await nursery.start(partial(_subscribed, port, bearer, SUBSCRIPTIONS))
+            for number in range(CONSUMERS - STUCK):
+                if number % 2:
+                    reader = Reader(await opened(url, request))
+                else:
+                    client = await nursery.start(partial(_subscribed, port, bearer))
+                    reader = Reader(client)
+                readers.append(reader)
+            with trio.fail_after(90):
+                async with trio.open_nursery() as reading:
+                    for reader in readers:
+                        reading.start_soon(reader.read, EVENTS)
+                    await _send(port, bearer)
+            # Each of the others has everything, once, in order.
+            assert [len(reader.got) for reader in readers] == [EVENTS] * len(readers)
+            assert all(reader.got == list(range(EVENTS)) for reader in readers)
+            # Those that read nothing were left, long before they were gone, and the relay goes on.
+            headers = {"Authorization": f"Bearer {token}"}
+            async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False) as asking:
+                with trio.fail_after(30):
+                    while (await asking.get("/healthz")).json()["connections"] > len(readers):
+                        pass
+            nursery.cancel_scope.cancel()
+        for reader in readers:
+            await reader.stream.aclose()
+        held = Bounds().events * (EVENT_BYTES + SIZE + 500)
+        assert held < Bounds().bytes
+        worst = BASE_BYTES + held + ALL_BYTES + (CONSUMERS + 1) * CONNECTION_BYTES
+        assert rss(process.pid) < worst
+        process.terminate()
+        assert await trio.to_thread.run_sync(process.wait, 10) == 0
+
+
+async def _subscribed(
+    port: int,
+    bearer: tuple[bytes, bytes],
+    subscriptions: int = 1,
+    *,
+    task_status: trio.TaskStatus[trio.SocketStream],
+) -> None:
+    """A WebSocket that has subscribed, held until the end; what comes is read raw."""
+    async with connected(port, bearer) as client:
+        await client.say(HELLO, *(subscribe(str(number)) for number in range(subscriptions)))
+        for _ in range(subscriptions):
+            await client.until("subscribed")
+        task_status.started(client.stream)
+        await trio.sleep_forever()
+
+
+async def _send(port: int, bearer: tuple[bytes, bytes]) -> None:
+    """All events, as an emitter says them, at the pace or as fast as they are taken."""
+    async with connected(port, bearer) as emitter:
+        await emitter.say({**HELLO, "role": "emitter"})
+        await emitter.until("hello")
+        began = trio.current_time()
+        for seq in range(EVENTS):
+            await trio.sleep_until(began + seq / PER_SECOND)
+            await emitter.say(json.dumps(event(seq), separators=(",", ":")))
+        await emitter.say({"type": "ping", "t": 1})
+        while (await emitter.hear()).get("t") != 1:
+            pass
