@@ -23,6 +23,12 @@ from kimiaepd.storage.journal import Position
 
 HEARTBEAT_SECONDS = 15.0
 
+AT_ONCE = 32
+"""Messages that go out in one piece, where so many wait: a piece costs more than a message."""
+
+PIECE = 64 << 10
+"""Characters of such a piece; the last message may exceed it."""
+
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -79,7 +85,7 @@ class EventStream:
         # So that the headers go out, and a proxy lets go of them.
         await send(_body(": here\n\n"))
         while True:
-            message = self._outgoing.get_nowait()
+            message = self._piece()
             if message is None and not self.live:
                 # No word of the standard's; its reference relay says it, and clients wait for it.
                 await send({**_body(": replay-complete\n\n"), "more_body": False})
@@ -89,6 +95,18 @@ class EventStream:
                 with trio.move_on_after(HEARTBEAT_SECONDS):
                     message = await self._outgoing.get()
             await send(_body(message))
+
+    def _piece(self) -> str | None:
+        """What waits, as far as it goes out at once."""
+        messages: list[str] = []
+        size = 0
+        while len(messages) < AT_ONCE and size < PIECE:
+            message = self._outgoing.get_nowait()
+            if message is None:
+                break
+            messages.append(message)
+            size += len(message)
+        return "".join(messages) or None
 
 
 def _body(text: str) -> Message:
