@@ -39,6 +39,13 @@ class Use:
 
 
 @frozen
+class UseAll:
+    """The model calls several tools in one reply."""
+
+    calls: tuple[Use, ...]
+
+
+@frozen
 class Refuse:
     """The provider answers with this HTTP status."""
 
@@ -52,7 +59,7 @@ class Hang:
     text: str
 
 
-Step = Say | Use | Refuse | Hang
+Step = Say | Use | UseAll | Refuse | Hang
 
 
 def bash(command: str) -> Use:
@@ -75,7 +82,11 @@ SCENES: Mapping[str, Sequence[Step]] = {
     "subplain": [Say(SUMMARY)],
     "agentbash": [subagent("mock:subbash look"), DONE],
     "subbash": [bash("echo from-the-subagent"), Say(SUMMARY)],
+    "subrm": [bash("rm -rf build"), Say(SUMMARY)],
     "rm": [bash("rm -rf build"), DONE],
+    "pair": [UseAll((subagent("mock:subbash look"), subagent("mock:subrm look"))), DONE],
+    "twice": [bash("echo the-first"), bash("echo the-second"), DONE],
+    "write": [Use("Write", {"path": "note.txt", "content": "a note"}), DONE],
     "sleep": [bash("sleep 60"), DONE],
     "slow": [Hang("I begin to think.")],
     "big1m": [Use("Write", {"path": "big.txt", "content": "b" * MEGABYTE}), DONE],
@@ -119,19 +130,25 @@ def _text(content: JSON) -> str:
     return "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
 
 
-def events(call_id: str, step: Say | Use | Hang) -> Iterator[bytes]:
+def events(call_id: str, step: Say | Use | UseAll | Hang) -> Iterator[bytes]:
     """The reply as server-sent events; that of a `Hang` has no end."""
-    if isinstance(step, Use):
-        function: JSON = {"name": step.tool, "arguments": json.dumps(step.arguments)}
-        call: JSON = {"index": 0, "id": call_id, "type": "function", "function": function}
-        yield _chunk({"role": "assistant", "content": None, "tool_calls": [call]})
+    if isinstance(step, Use | UseAll):
+        calls: list[JSON] = [_call(call_id, step)] if isinstance(step, Use) else []
+        for place, one in enumerate(step.calls if isinstance(step, UseAll) else ()):
+            calls.append(_call(f"{call_id}_{place}", one, place))
+        yield _chunk({"role": "assistant", "content": None, "tool_calls": calls})
     else:
         yield _chunk({"role": "assistant", "content": step.text})
     if isinstance(step, Hang):
         return
-    yield _chunk({}, "tool_calls" if isinstance(step, Use) else "stop")
+    yield _chunk({}, "tool_calls" if isinstance(step, Use | UseAll) else "stop")
     yield _event({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 10}})
     yield b"data: [DONE]\n\n"
+
+
+def _call(call_id: str, use: Use, place: int = 0) -> JSONObject:
+    function: JSON = {"name": use.tool, "arguments": json.dumps(use.arguments)}
+    return {"index": place, "id": call_id, "type": "function", "function": function}
 
 
 def _chunk(delta: JSONObject, finish: str | None = None) -> bytes:
