@@ -24,9 +24,11 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from http_server import Reply, Request, Server, http
+from kimiaepd.collector import place
 from kimiaepd.doctor import hello, relay
 from kimiaepd.doctor.check import Check
 from kimiaepd.doctor.one_get import UnreachableError, get
+from kimiaepd.hook_socket.client import request
 from kimiaepd.mapping.json_value import JSON, JSONObject, dump
 from live import Live, scratch
 from patients import bad, lines, patient
@@ -186,18 +188,62 @@ async def found(live: Live, made: Relay, token: str | None = TOKEN) -> list[str]
 # --- well ----------------------------------------------------------------------------------------
 
 
-async def test_no_relay_is_well(live: Live) -> None:
+async def test_our_own_relay_is_well_where_no_daemon_runs(live: Live) -> None:
+    live.environ["AEP_KIMI_CONTROL"] = "1"
     assert lines(await relay.examine(patient(live.environ), NOW)) == [
-        "ok relay: none configured; events stay on disk -> None"
+        "ok relay: the daemon's own, which is there while one runs -> None"
+    ]
+
+
+async def test_our_own_relay_is_asked_like_any_other(live: Live) -> None:
+    await trio.to_thread.run_sync(live.start)
+    url = place.read(live.where.state_dir)
+    found = lines(await relay.examine(patient(live.environ), dt.datetime.now(dt.UTC)))
+    assert found[0] == (
+        f"ok relay: {url} answers our hello, sent with the token: AEP 0.1; its capabilities:"
+        " filters, replay, capture, control, roster, experimental -> None"
+    )
+    assert found[1].startswith(
+        "ok control: possible: the relay takes the token, and nobody without"
+    )
+    assert len(found) == 2
+    # A look at it is nobody who could answer.
+    answer = await request(live.where.socket, "status", timeout=2.0)
+    assert isinstance(answer["relay"], dict)
+    assert isinstance(answer["relay"]["own"], dict)
+    assert answer["relay"]["own"]["commanders"] == 0
+
+
+async def test_a_token_of_our_own_relay_that_others_can_read_is_a_finding(live: Live) -> None:
+    await trio.to_thread.run_sync(live.start)
+    file = live.where.state_dir / "collector-token-read"
+    file.chmod(0o644)
+    (line,) = bad(await relay.examine(patient(live.environ), NOW))
+    assert line.startswith(f"finding relay: {file}: others can read this token (mode 0644)")
+    assert line.endswith("kimiaepd token rotate --read-only")
+
+
+async def test_a_daemon_without_the_relay_that_it_should_have_is_a_warning(live: Live) -> None:
+    live.environ["KIMIAEPD_COLLECTOR"] = "0"
+    await trio.to_thread.run_sync(live.start)
+    del live.environ["KIMIAEPD_COLLECTOR"]
+    (line,) = bad(await relay.examine(patient(live.environ), NOW))
+    assert line.startswith("warning relay: the daemon that runs has no relay of its own")
+
+
+async def test_no_relay_is_well_where_none_is_wanted(live: Live) -> None:
+    live.environ["KIMIAEPD_COLLECTOR"] = "0"
+    assert lines(await relay.examine(patient(live.environ), NOW)) == [
+        "ok relay: none is wanted; events stay on disk -> None"
     ]
 
 
 async def test_a_gate_without_a_relay_is_a_warning(live: Live) -> None:
-    live.environ["AEP_KIMI_CONTROL"] = "1"
+    live.environ |= {"AEP_KIMI_CONTROL": "1", "KIMIAEPD_COLLECTOR": "0"}
     assert bad(await relay.examine(patient(live.environ), NOW)) == [
         (
             "warning control: gate.enabled is set, but without a relay nobody can answer: no call"
-            " is held -> set relay.url and its token, or gate.enabled = false"
+            " is held -> set collector.enabled = true, or gate.enabled = false"
         )
     ]
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 import datetime as dt
 import email.utils
 
+from kimiaepd.collector import place
+from kimiaepd.collector.access import token_files
 from kimiaepd.doctor.check import Check, Patient, finding, ok, warning
 from kimiaepd.doctor.hello import NoHelloError, exchange
 from kimiaepd.doctor.one_get import Answer, UnreachableError, get
@@ -26,6 +28,9 @@ from kimiaepd.mapping.event import VERSION
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.relay.address import Address, address_of
 from kimiaepd.relay_token import relay_token
+from kimiaepd.settings import RelaySettings, RelayUrl
+from kimiaepd.storage.daemon_lock import LOCK_NAME
+from kimiaepd.storage.lock_holder import lock_holder
 
 RELAY, CONTROL, CLOCK = "relay", "control", "clock"
 
@@ -45,7 +50,9 @@ _GIVE_TOKEN = "set relay.token_file (or AEP_TOKEN) to the token that the relay h
 
 
 async def examine(patient: Patient, now: dt.datetime) -> tuple[Check, ...]:
-    """Look at the relay that is configured; three quarters of a minute at most, mostly no second.
+    """Look at the relay that is configured, else at our own; mostly it takes no second.
+
+    Three quarters of a minute are the most.
 
     Args:
         patient: whose relay it is.
@@ -55,7 +62,7 @@ async def examine(patient: Patient, now: dt.datetime) -> tuple[Check, ...]:
     try:
         address = address_of(settings)
         if address is None:
-            return (ok(RELAY, "none configured; events stay on disk"), *_gate_alone(patient))
+            return await _ask_our_own(patient, now)
         token = relay_token(settings, patient.environ)
     except ConfigError as error:
         return (told(RELAY, error, remedy=_GIVE_TOKEN),)
@@ -77,11 +84,37 @@ async def _ask(
     return (*checks, *_clock(url, answer, now))
 
 
+async def _ask_our_own(patient: Patient, now: dt.datetime) -> tuple[Check, ...]:
+    """Look at the daemon's own relay: with the token that observes, for we are nobody who answers.
+
+    Raises:
+        ConfigError: its token cannot be read, or cannot be trusted.
+    """
+    if not patient.settings.collector.enabled:
+        return (ok(RELAY, "none is wanted; events stay on disk"), *_gate_alone(patient))
+    state_dir = patient.settings.paths.state_dir
+    url = place.read(state_dir)
+    if url is not None:
+        _, observe = token_files(state_dir)
+        own = address_of(RelaySettings(RelayUrl(url)))
+        return await _ask(patient, own, observe.read(), now) if own else ()
+    if lock_holder(state_dir / LOCK_NAME) is None:
+        return (ok(RELAY, "the daemon's own, which is there while one runs"),)
+    said = "the daemon that runs has no relay of its own, so its events stay on disk"
+    return (
+        warning(
+            RELAY,
+            said,
+            "see what it wrote to stderr; where it was started with other settings, start it again",
+        ),
+    )
+
+
 def _gate_alone(patient: Patient) -> list[Check]:
     if not patient.settings.gate.enabled:
         return []
     said = "gate.enabled is set, but without a relay nobody can answer: no call is held"
-    return [warning(CONTROL, said, "set relay.url and its token, or gate.enabled = false")]
+    return [warning(CONTROL, said, "set collector.enabled = true, or gate.enabled = false")]
 
 
 # --- discovery, AEP-0003 section 3.4 -------------------------------------------------------------
