@@ -22,7 +22,8 @@ from kimiaepd.doctor.check import Check, Patient, finding, ok, warning
 from kimiaepd.doctor.hello import NoHelloError, exchange
 from kimiaepd.doctor.one_get import Answer, UnreachableError, get
 from kimiaepd.doctor.told import told
-from kimiaepd.errors import ConfigError
+from kimiaepd.errors import ConfigError, UserError
+from kimiaepd.hook_socket.client import request
 from kimiaepd.log_lines import tame
 from kimiaepd.mapping.event import VERSION
 from kimiaepd.mapping.json_value import JSON, JSONObject
@@ -94,6 +95,8 @@ async def _ask_our_own(patient: Patient, now: dt.datetime) -> tuple[Check, ...]:
         return (ok(RELAY, "none is wanted; events stay on disk"), *_gate_alone(patient))
     state_dir = patient.settings.paths.state_dir
     url = place.read(state_dir)
+    if url is not None and not await _daemon_answers(patient):
+        return (ok(RELAY, f"the daemon's own, at {url}; nothing of the daemon answers"),)
     if url is not None:
         _, observe = token_files(state_dir)
         own = address_of(RelaySettings(RelayUrl(url)))
@@ -108,6 +111,15 @@ async def _ask_our_own(patient: Patient, now: dt.datetime) -> tuple[Check, ...]:
             "see what it wrote to stderr; where it was started with other settings, start it again",
         ),
     )
+
+
+async def _daemon_answers(patient: Patient) -> bool:
+    """Whether it does; that it does not is said once, where the daemon is looked at."""
+    try:
+        await request(patient.settings.paths.socket, "ping", timeout=ANSWER_SECONDS)
+    except UserError:
+        return False
+    return True
 
 
 def _gate_alone(patient: Patient) -> list[Check]:
