@@ -27,8 +27,8 @@ from http_server import Reply, Request, Server, http
 from kimiaepd.collector import place
 from kimiaepd.doctor import hello, relay
 from kimiaepd.doctor.check import Check
-from kimiaepd.doctor.one_get import UnreachableError, get
 from kimiaepd.hook_socket.client import request
+from kimiaepd.http_call import UnreachableError, get
 from kimiaepd.mapping.json_value import JSON, JSONObject, dump
 from live import Live, scratch
 from patients import bad, lines, patient

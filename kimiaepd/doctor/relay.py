@@ -20,10 +20,10 @@ from kimiaepd.collector import place
 from kimiaepd.collector.access import token_files
 from kimiaepd.doctor.check import Check, Patient, finding, ok, warning
 from kimiaepd.doctor.hello import NoHelloError, exchange
-from kimiaepd.doctor.one_get import Answer, UnreachableError, get
 from kimiaepd.doctor.told import told
 from kimiaepd.errors import ConfigError, UserError
 from kimiaepd.hook_socket.client import request
+from kimiaepd.http_call import Answer, UnreachableError, get
 from kimiaepd.log_lines import tame
 from kimiaepd.mapping.event import VERSION
 from kimiaepd.mapping.json_value import JSON, JSONObject

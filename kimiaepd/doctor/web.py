@@ -25,7 +25,7 @@ import trio
 from attrs import frozen
 
 from kimiaepd.doctor.check import Check, Patient, ok, warning
-from kimiaepd.doctor.one_get import UnreachableError, get
+from kimiaepd.http_call import UnreachableError, get
 from kimiaepd.log_lines import tame
 from kimiaepd.mapping.json_value import JSONObject, MalformedJSONError, parse
 from kimiaepd.setup.install import CONFIG_NAME

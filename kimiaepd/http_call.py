@@ -1,10 +1,13 @@
-"""One GET over HTTP, bounded in time and in bytes, that goes where it is told and nowhere else.
+"""One call over HTTP, bounded in time and in bytes, that goes where it is told and nowhere else.
 
 Rules:
 - No proxy of the environment is used: what is on this machine is asked directly, and so is a relay,
   as the daemon connects to it.
 - A redirect is not followed: a token that was meant for one place would go to another.
 - Certificates are judged by the system's own, as the daemon judges them.
+- Every call has a connection of its own, and it is closed: a pool loses a place with each call that
+  is cancelled, and a connection that idles can keep a server from ending.
+- Nothing is tried twice.
 """
 
 from __future__ import annotations
@@ -22,8 +25,7 @@ from kimiaepd.log_lines import tame
 from kimiaepd.mapping.json_value import JSONObject, MalformedJSONError, parse
 
 LONGEST = 64 << 10
-"""Bytes of an answer that are read; what the doctor asks for has a few hundred."""
-
+"""Bytes of an answer that are read where nothing else is said; most have a few hundred."""
 
 STEPS = 4
 """To connect, TLS, to send, to receive. A deadline over all of it alone would leave sockets open:
@@ -31,7 +33,15 @@ the library closes one only where its own time is up."""
 
 
 class UnreachableError(Exception):
-    """There is no answer; `str()` says why in a few words."""
+    """There is no answer; `str()` says why in a few words.
+
+    Attributes:
+        is_refused: nothing listens there. Elsewhere the call may have had its effect.
+    """
+
+    def __init__(self, why: str, *, is_refused: bool = False) -> None:
+        super().__init__(why)
+        self.is_refused = is_refused
 
 
 @frozen
@@ -41,12 +51,14 @@ class Answer:
     Attributes:
         status: HTTP's.
         headers: by name, in lower case.
-        body: its beginning, at most `LONGEST` bytes.
+        body: its beginning, as many bytes as were wanted at most.
+        is_cut: whether there may have been more.
     """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    is_cut: bool = False
 
     def json(self) -> JSONObject | None:
         """The JSON object in the body; None where it is anything else, or was cut."""
@@ -58,43 +70,75 @@ class Answer:
 
 
 async def get(url: str, *, headers: Mapping[str, str] | None = None, seconds: float) -> Answer:
-    """Ask once.
+    """Ask once; as `call`."""
+    return await call("GET", url, headers=headers, seconds=seconds)
+
+
+async def call(
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    content: bytes | None = None,
+    seconds: float,
+    longest: int = LONGEST,
+) -> Answer:
+    """Call once.
 
     Args:
+        method: HTTP's.
         url: what for.
         headers: beside HTTP's own.
+        content: the body to send, as it is.
         seconds: for each step, such as to connect; `STEPS` times as many for all of it.
+        longest: bytes of the answer's body that are read.
 
     Raises:
-        UnreachableError: nobody answers, or not in HTTP.
+        UnreachableError: nobody answers, or not in HTTP, or the answer breaks off.
     """
+    sent = {"Accept": "application/json", "Accept-Encoding": "identity", **(headers or {})}
     # The name's own defects are found by the encoder, which httpx lets through.
     known = (httpx.HTTPError, httpx.InvalidURL, UnicodeError)
     with trio.move_on_after(STEPS * seconds):
         try:
-            return await _get(url, headers or {}, seconds)
+            return await _call(
+                method, url, headers=sent, content=content, seconds=seconds, longest=longest
+            )
         except httpx.TimeoutException:
             pass
         except known as error:
-            raise UnreachableError(why(error)) from None
+            is_refused = any(isinstance(cause, ConnectionRefusedError) for cause in _causes(error))
+            raise UnreachableError(why(error), is_refused=is_refused) from None
     raise UnreachableError(f"no answer within {seconds:g} s")
 
 
-async def _get(url: str, headers: Mapping[str, str], seconds: float) -> Answer:
-    sent = {"Accept": "application/json", "Accept-Encoding": "identity", **headers}
+async def _call(
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str],
+    content: bytes | None,
+    seconds: float,
+    longest: int,
+) -> Answer:
     trusted = ssl.create_default_context() if url.startswith("https:") else False
     async with (
         httpx.AsyncClient(trust_env=False, timeout=seconds, verify=trusted) as client,
-        client.stream("GET", url, headers=sent) as response,
+        client.stream(method, url, headers=headers, content=content) as response,
     ):
         body = bytearray()
         with trio.CancelScope() as enough:
             async for piece in response.aiter_raw():
                 body += piece
-                if len(body) >= LONGEST:
+                if len(body) > longest:
                     # Leaving the loop would leave generators of httpx behind, half run.
                     enough.cancel()
-        return Answer(response.status_code, dict(response.headers), bytes(body[:LONGEST]))
+        return Answer(
+            status=response.status_code,
+            headers=dict(response.headers),
+            body=bytes(body[:longest]),
+            is_cut=len(body) > longest,
+        )
 
 
 def why(error: BaseException) -> str:
