@@ -21,7 +21,7 @@ from judge import judge_log
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.setup.command import AFTER_HOLD_SECONDS
 from vendor.daemon import register, running
-from vendor.human import Human, watching
+from vendor.human import RESPOND, Human, watching
 from vendor.kimi import Kimi
 from vendor.logged import Log, data, log_files, runs_are_closed
 from vendor.place import Place
@@ -228,9 +228,10 @@ def test_a_deny_is_linked_from_the_call_to_the_refusal(evening: Evening) -> None
     accepted = next(
         e for e in evening.log.all("control.accepted") if e["cause"] == answered["cause"]
     )
+    (command,) = (event for event in evening.heard if event["id"] == answered["cause"])
 
     assert run.cause(asked) == run.one("tool.requested")
-    assert answered["cause"] not in {event["id"] for event in evening.log.events}, "the command"
+    assert (command["type"], command["subject"]) == (RESPOND, asked["id"])
     assert (option(answered), data(answered)["via"]) == ("deny", "control")
     assert run.cause(came["attention.resolved"]) == run.cause(denied) == answered
     assert data(denied)["by"] == "policy"
