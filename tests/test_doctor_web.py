@@ -18,6 +18,7 @@ from trio.testing import MockClock
 from http_server import Reply, Request, Server, http, serving
 from kimiaepd.doctor import web
 from kimiaepd.mapping.json_value import JSON
+from kimiaepd.web.home import read_instance
 from live import Live, scratch
 from patients import lines, patient
 
@@ -301,7 +302,7 @@ def test_no_file_breaks_the_look(pid: JSON, host: JSON, port: JSON, version: JSO
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "a.json"
         file.write_text(json.dumps(said))
-        server = web._read(file)
+        server = read_instance(file)
     if server:
         assert server.pid > 0
         assert 0 <= server.port <= 65535
