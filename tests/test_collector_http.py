@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import trio
 
 from collector_room import Place, collecting
 from kimiaepd.collector import routes
+from kimiaepd.collector import serve as serving
 from kimiaepd.collector.access import CODE_SECONDS, Access, Role
 from kimiaepd.collector.history import Bounds
 from kimiaepd.collector.stream import EventStream
@@ -407,3 +409,30 @@ async def test_too_many_connections_are_turned_away(
     monkeypatch.setattr(routes, "MOST_CONNECTIONS", 0)
     async with place.client() as client:
         assert (await client.get("/stream")).status_code == 503
+
+
+async def test_who_shows_no_token_takes_no_more_descriptors_than_there_are_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "MOST_OPEN", 3)
+    async with collecting(tmp_path / "state") as place, contextlib.AsyncExitStack() as held:
+        idle = []
+        for _ in range(3):
+            stream = await trio.open_tcp_stream("127.0.0.1", place.port)
+            idle.append(await held.enter_async_context(stream))
+        one_more = await held.enter_async_context(
+            await trio.open_tcp_stream("127.0.0.1", place.port)
+        )
+        with trio.fail_after(2):
+            with contextlib.suppress(trio.BrokenResourceError):
+                assert await one_more.receive_some() == b""
+        # Whoever goes makes room.
+        request = (
+            f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{place.port}\r\nConnection: close\r\n\r\n"
+        )
+        await idle[0].send_all(request.encode())
+        with trio.fail_after(2):
+            answer = b"".join([bytes(piece) async for piece in idle[0]])
+        assert answer.startswith(b"HTTP/1.1 200")
+        async with place.client() as client:
+            assert (await client.get("/healthz")).status_code == 200

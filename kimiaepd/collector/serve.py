@@ -44,6 +44,11 @@ SEND_SECONDS = 10.0
 
 BACKLOG = 128
 
+MOST_OPEN = 320
+"""Connections at once: those that have shown a token (`routes.MOST_CONNECTIONS`), and some that
+have not yet. One more is hung up on: no other user of the machine shall take our descriptors.
+"""
+
 _TAKEN = (errno.EADDRINUSE, errno.EACCES)
 _QUIET = "kimiaepd.collector.hypercorn"
 
@@ -204,9 +209,13 @@ class _Doors(trio.abc.Listener[trio.abc.Stream]):
         self._emptied = trio.Event()
 
     async def accept(self) -> trio.abc.Stream:
-        door = _Door(await self._listener.accept(), self._close)
-        self._open.add(door)
-        return door
+        while True:
+            stream = await self._listener.accept()
+            if len(self._open) < MOST_OPEN:
+                door = _Door(stream, self._close)
+                self._open.add(door)
+                return door
+            stream.socket.close()
 
     def _close(self, door: _Door) -> None:
         self._open.discard(door)
