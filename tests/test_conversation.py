@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import socket
+import sys
 import tracemalloc
 
 import pytest
@@ -21,7 +22,7 @@ from kimiaepd import __version__
 from kimiaepd.errors import ConfigError
 from kimiaepd.hook_socket import conversation
 from kimiaepd.hook_socket.connection import PIECE_BYTES, Connection
-from kimiaepd.hook_socket.conversation import HEAD_BYTES, Conversations
+from kimiaepd.hook_socket.conversation import HEAD_BYTES, Conversations, Reply
 from kimiaepd.hook_socket.limits import Limits
 from kimiaepd.hook_socket.peer import Peer
 from kimiaepd.hook_socket.wire import Kind, encode_reply, encode_request
@@ -62,6 +63,35 @@ class Recorder:
 
     def console(self, *, read_only: bool, with_token: bool) -> JSONObject:
         return {"read_only": read_only, "token": with_token}
+
+
+@define
+class Asker:
+    """A handler of hooks that wants to know what becomes of its replies."""
+
+    reply: bytes = b"said"
+    told: list[bool] = field(factory=list)
+    error: Exception | None = None
+
+    async def hook(self, body: bytes, started_ns: int, peer: Peer) -> Reply:
+        return Reply(self.reply, self._over)
+
+    def _over(self, arrived: bool) -> None:
+        self.told.append(arrived)
+        if self.error:
+            raise self.error
+
+    def oversized(self, head: bytes, size: int, started_ns: int) -> None:
+        raise AssertionError
+
+    def status(self) -> JSONObject:
+        raise AssertionError
+
+    async def reload(self) -> JSONObject:
+        raise AssertionError
+
+    def console(self, *, read_only: bool, with_token: bool) -> JSONObject:
+        raise AssertionError
 
 
 @define
@@ -232,6 +262,92 @@ async def test_a_client_that_does_not_read_has_one_second(autojump_clock: MockCl
         assert counted(conversations) == {"hook": 1, "slow_write": 1}
         assert trio.current_time() - began == pytest.approx(1.1)
         await client.aclose()
+
+
+async def test_a_reply_has_arrived_when_the_client_took_it_and_hung_up() -> None:
+    handler = Asker()
+    conversations = Conversations(handler, Limits())
+    async with trio.open_nursery() as nursery:
+        client = start(conversations, nursery)
+        await client.send_all(encode_request("hook", 7, b"body"))
+        assert await client.receive_some() == b"4\nsaid"
+        await wait_all_tasks_blocked()
+        assert handler.told == []
+        await client.aclose()
+    assert handler.told == [True]
+    assert counted(conversations) == {"hook": 1}
+
+
+async def test_a_reply_that_nobody_waited_for_has_not_arrived() -> None:
+    handler = Asker()
+    conversations = Conversations(handler, Limits())
+    async with trio.open_nursery() as nursery:
+        client = start(conversations, nursery)
+        await client.send_all(encode_request("hook", 7, b"body"))
+        await client.aclose()
+    assert handler.told == [False]
+    assert counted(conversations) == {"hook": 1, "gone": 1}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of bytes left unread")
+async def test_a_reply_that_a_killed_client_left_unread_has_not_arrived() -> None:
+    handler = Asker()
+    conversations = Conversations(handler, Limits())
+    async with trio.open_nursery() as nursery:
+        client = start(conversations, nursery)
+        await client.send_all(encode_request("hook", 7, b"body"))
+        await wait_all_tasks_blocked()  # it is in the client's socket, and stays there
+        assert handler.told == []
+        await client.aclose()
+    assert handler.told == [False]
+    assert counted(conversations) == {"hook": 1, "gone": 1}
+
+
+async def test_a_reply_that_did_not_fit_in_time_has_not_arrived(autojump_clock: MockClock) -> None:
+    handler = Asker(b"r" * (16 * MIB))
+    conversations = Conversations(handler, Limits())
+    async with trio.open_nursery() as nursery:
+        client = start(conversations, nursery)
+        await client.send_all(encode_request("hook", 7, b"body"))
+        await trio.sleep(1.1)
+        assert handler.told == [False]
+        await client.aclose()
+    assert counted(conversations) == {"hook": 1, "slow_write": 1}
+
+
+async def test_a_client_that_took_its_reply_and_stays_is_let_go(autojump_clock: MockClock) -> None:
+    handler = Asker()
+    conversations = Conversations(handler, Limits())
+    began = trio.current_time()
+    assert await talk(conversations, encode_request("hook", 7, b"body")) == b"4\nsaid"
+    assert trio.current_time() - began == pytest.approx(Limits().write_seconds)
+    assert handler.told == [True]
+
+
+async def test_a_stop_says_that_a_reply_may_not_have_arrived() -> None:
+    handler = Asker()
+    conversations = Conversations(handler, Limits())
+    async with trio.open_nursery() as nursery:
+        client = start(conversations, nursery)
+        await client.send_all(encode_request("hook", 7, b"body"))
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    await client.aclose()
+    assert handler.told == [False]
+    assert counted(conversations) == {"hook": 1}
+
+
+async def test_a_defect_in_who_is_told_costs_nothing_but_a_line() -> None:
+    handler = Asker(error=ValueError("x"))
+    conversations = Conversations(handler, Limits())
+    with capture_logs() as logs:
+        async with trio.open_nursery() as nursery:
+            client = start(conversations, nursery)
+            await client.send_all(encode_request("hook", 7, b"body"))
+            assert await client.receive_some() == b"4\nsaid"
+            await client.aclose()
+    assert counted(conversations) == {"hook": 1, "handler_error": 1}
+    assert [entry["exc_info"] for entry in logs if "exc_info" in entry] == [handler.error]
 
 
 async def test_a_probe_is_not_garbage() -> None:

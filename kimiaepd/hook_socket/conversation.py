@@ -9,6 +9,8 @@ Rules (the ids are those of the project's operations rules):
 - A deadline is set up only where something has to wait. Nearly every hook comes in one piece and
   goes in one piece, and pays for none.
 - How long a call is held is the handler's business; `Peer.gone` tells it when nobody waits.
+- A handler that must know whether its reply arrived gives a `Reply`. Arrived means that the client
+  took every byte, as far as the system tells: after the last one it hung up, and left none behind.
 
 The bytes are `wire.py`'s; accepting, stopping and the socket's file are `server.py`'s.
 """
@@ -16,11 +18,12 @@ The bytes are `wire.py`'s; accepting, stopping and the socket's file are `server
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
 import trio
-from attrs import define, field
+from attrs import define, field, frozen
 
 from kimiaepd import __version__
 from kimiaepd.errors import UserError
@@ -62,10 +65,24 @@ FAILURES = (
 _EVERYDAY = frozenset({*REQUESTS, "knock", "gone"})
 
 
+@frozen(eq=False)
+class Reply:
+    """A reply to a hook, and who wants to know what becomes of it.
+
+    Attributes:
+        body: what the shim shall write out.
+        over: called once, whatever happens: with True where the client has all of it, with False
+            where it may not. It must not wait.
+    """
+
+    body: bytes = field(repr=False)
+    over: Callable[[bool], None]
+
+
 class Handler(Protocol):
     """What answers: the daemon."""
 
-    async def hook(self, body: bytes, started_ns: int, peer: Peer) -> bytes:
+    async def hook(self, body: bytes, started_ns: int, peer: Peer) -> bytes | Reply:
         """Take one hook; what its shim shall write out, nearly always nothing."""
         ...
 
@@ -149,7 +166,10 @@ class Conversations:
         try:
             request = await self._request(connection, spare=spare)
             reply = await self._answer(request, Peer(connection), spare=spare)
-            await self._reply(connection, reply)
+            if isinstance(reply, Reply):
+                await self._confirmed(connection, reply)
+            else:
+                await self._reply(connection, reply)
         except _Refused as refused:
             self.count(refused.kind)
         except ProtocolError:
@@ -201,7 +221,34 @@ class Conversations:
             if scope.cancelled_caught:
                 raise _Refused("slow_write")
 
-    async def _answer(self, request: Request | Oversized, peer: Peer, *, spare: bool) -> bytes:
+    async def _confirmed(self, connection: Connection, reply: Reply) -> None:
+        """Send a reply, and say whether it arrived; no checkpoint may come before the `try`."""
+        arrived = False
+        try:
+            await self._reply(connection, encode_reply(reply.body))
+            arrived = await self._is_taken(connection)
+        finally:
+            self._tell(reply, arrived=arrived)
+
+    async def _is_taken(self, connection: Connection) -> bool:
+        """Whether the client took what was sent; who neither hangs up nor goes has it, too.
+
+        A client that goes with bytes unread resets the connection, which Linux tells us.
+        """
+        with trio.move_on_after(self.limits.write_seconds):
+            while await connection.receive_some():
+                pass
+        return True
+
+    def _tell(self, reply: Reply, *, arrived: bool) -> None:
+        try:
+            reply.over(arrived)
+        except Exception as error:  # noqa: BLE001 - the handler's own defect, as any other of its
+            self._count_defect("hook", error)
+
+    async def _answer(
+        self, request: Request | Oversized, peer: Peer, *, spare: bool
+    ) -> bytes | Reply:
         """The reply's frame. A defect of ours costs this one request and a traceback in the log."""
         if spare and request.kind == "hook":
             raise _Refused("over_limit")
@@ -212,11 +259,12 @@ class Conversations:
         else:
             self.count(request.kind)
         try:
-            return encode_reply(await self._said(request, peer))
+            said = await self._said(request, peer)
+            return said if isinstance(said, Reply) else encode_reply(said)
         except Exception as error:  # noqa: BLE001 - whatever the handler does, the client is freed
             return self._apology(request.kind, error)
 
-    async def _said(self, request: Request | Oversized, peer: Peer) -> bytes:
+    async def _said(self, request: Request | Oversized, peer: Peer) -> bytes | Reply:
         if isinstance(request, Oversized):
             self.handler.oversized(request.head[:HEAD_BYTES], request.size, request.started_ns)
             return b""
@@ -237,11 +285,14 @@ class Conversations:
     def _apology(self, kind: Kind, error: Exception) -> bytes:
         if isinstance(error, UserError) and kind == "reload":
             return encode_reply(dump({"error": str(error)}))
-        self.stats["handler_error"] += 1
-        log.error("a request could not be answered", kind=kind, exc_info=error)
+        self._count_defect(kind, error)
         if kind == "hook":
             return NO_REPLY
         return encode_reply(dump({"error": f"{kind} failed; the daemon's log says why"}))
+
+    def _count_defect(self, kind: Kind, error: Exception) -> None:
+        self.stats["handler_error"] += 1
+        log.error("a request could not be answered", kind=kind, exc_info=error)
 
     def _counters(self) -> dict[str, JSON]:
         happened: dict[str, JSON] = {kind: times for kind, times in self.stats.items() if times}
