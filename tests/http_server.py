@@ -1,14 +1,14 @@
-"""A small HTTP server for the doctor's tests: on loopback, in this process, a reply a path."""
+"""A small HTTP server for tests: on loopback, in this process, a reply a path."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
 import trio
-from attrs import define, field
+from attrs import define, field, frozen
 
 from kimiaepd.mapping.json_value import JSON
 
@@ -19,9 +19,19 @@ class Request:
 
     path: str
     headers: Mapping[str, str]
+    method: str = "GET"
+    body: bytes = b""
 
 
-Reply: TypeAlias = bytes | Callable[[Request], bytes] | None
+@frozen
+class Drip:
+    """A reply in pieces, each a while after the one before it; the last piece stalls too."""
+
+    pieces: Sequence[bytes]
+    seconds: float
+
+
+Reply: TypeAlias = bytes | Callable[[Request], bytes] | Drip | None
 """What goes back; None: nothing, for ever."""
 
 
@@ -66,6 +76,10 @@ class Server:
             reply = reply(request)
         if reply is None:
             await trio.sleep_forever()
+        elif isinstance(reply, Drip):
+            for piece in reply.pieces:
+                await stream.send_all(piece)
+                await trio.sleep(reply.seconds)
         else:
             await stream.send_all(reply)
 
@@ -79,9 +93,13 @@ class Server:
             if not head[:1].isupper():  # such as TLS where none is spoken
                 await stream.send_all(http(400))
                 return None
-        first, *rest = head.decode("latin-1").split("\r\n\r\n")[0].split("\r\n")
-        pairs = (line.split(": ", 1) for line in rest)
-        return Request(first.split(" ")[1], {name.lower(): value for name, value in pairs})
+        start, _, body = head.partition(b"\r\n\r\n")
+        first, *rest = start.decode("latin-1").split("\r\n")
+        headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in rest)}
+        while len(body) < int(headers.get("content-length", 0)):
+            body += await stream.receive_some()
+        method, path, _ = first.split(" ")
+        return Request(path, headers, method, body)
 
 
 @asynccontextmanager

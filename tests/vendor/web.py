@@ -38,12 +38,20 @@ class Web:
         """Save settings as the web page does."""
         self._ask("POST", "/config", patch)
 
+    def session(self, folder: Path) -> str:
+        """A session in a folder, in which nothing has run."""
+        return str(self._ask("POST", "/sessions", {"metadata": {"cwd": str(folder)}})["id"])
+
+    def prompt(self, session: str, text: str) -> None:
+        """Begin a turn."""
+        # The server does not apply `default_model` to a fresh session.
+        said: JSONObject = {"content": [{"type": "text", "text": text}], "model": "mock"}
+        self._ask("POST", f"/sessions/{session}/prompts", said)
+
     def turn(self, folder: Path, prompt: str) -> None:
         """A session of its own in a folder, with one turn, to its end."""
-        session = self._ask("POST", "/sessions", {"metadata": {"cwd": str(folder)}})["id"]
-        # The server does not apply `default_model` to a fresh session.
-        said: JSONObject = {"content": [{"type": "text", "text": prompt}], "model": "mock"}
-        self._ask("POST", f"/sessions/{session}/prompts", said)
+        session = self.session(folder)
+        self.prompt(session, prompt)
 
         def is_over() -> bool:
             seen = self._ask("GET", f"/sessions/{session}")
