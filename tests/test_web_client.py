@@ -315,6 +315,14 @@ async def test_an_empty_page_ends_the_list_and_archived_sessions_are_left_out(ho
         assert await client.sessions() == ()
 
 
+@pytest.mark.parametrize("position", [True, 1.0, "1", None])
+async def test_a_position_is_a_whole_number(home: Path, position: JSON) -> None:
+    damaged: JSONObject = {**DATA["snapshot"], "as_of_seq": position}
+    async with kap(home, {PATHS["snapshot"]: success(damaged)}) as (client, _):
+        with pytest.raises(OddAnswerError, match=r"data for Snapshot: unfit @ \$\.as_of_seq"):
+            await client.snapshot(S)
+
+
 def test_only_a_session_that_is_at_work_is_surely_live() -> None:
     assert Session("s").live is None
     assert Session("s", busy=True).live == "s"
@@ -455,8 +463,9 @@ async def test_a_redirect_is_not_followed_with_the_token(home: Path) -> None:
     assert elsewhere.asked == []
 
 
-async def test_an_endless_body_is_read_to_its_bound(home: Path) -> None:
-    endless = Drip([b"HTTP/1.1 200 OK\r\n\r\n", *[b"x" * (1 << 20)] * 6], 0)
+async def test_an_endless_body_is_read_to_its_bound(home: Path, autojump_clock: MockClock) -> None:
+    """What comes after the bound is not waited for."""
+    endless = Drip([b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (LONGEST + 1), b"x"], 1000)
     async with kap(home, {PATHS["snapshot"]: endless}) as (client, _):
         with pytest.raises(OddAnswerError, match=f"more than {LONGEST} bytes"):
             await client.snapshot(S)
