@@ -423,6 +423,16 @@ def test_a_daemon_that_hangs_is_told_from_one_that_is_not_there() -> None:
     assert f"kill {pid}" in remedy
 
 
+@pytest.mark.parametrize("name", ["collector-token", "collector-token-read"])
+def test_a_token_of_our_own_relay_that_others_can_read_is_the_one_finding(name: str) -> None:
+    with scratch() as live, room(live) as here:
+        live.start()
+        (here.where.state_dir / name).chmod(0o640)
+        ((found, said, remedy),) = checks(here.report(), "finding")
+    assert (found, "others can read this token (mode 0640)" in said) == ("relay", True)
+    assert "kimiaepd token rotate" in remedy
+
+
 def test_the_retired_home_is_named_where_the_real_one_is_missing(alone: Room) -> None:
     home = Path(alone.environ["HOME"])
     (home / ".kimi").mkdir()

@@ -199,14 +199,19 @@ async def test_our_own_relay_is_asked_like_any_other(live: Live) -> None:
     await trio.to_thread.run_sync(live.start)
     url = place.read(live.where.state_dir)
     found = lines(await relay.examine(patient(live.environ), dt.datetime.now(dt.UTC)))
+    assert url is not None
     assert found[0] == (
+        f"ok relay: the daemon's own, on this machine at port {url.rpartition(':')[2]}; it holds 0"
+        " events of 0 sessions -> None"
+    )
+    assert found[1] == (
         f"ok relay: {url} answers our hello, sent with the token: AEP 0.1; its capabilities:"
         " filters, replay, capture, control, roster, experimental -> None"
     )
-    assert found[1].startswith(
+    assert found[2].startswith(
         "ok control: possible: the relay takes the token, and nobody without"
     )
-    assert len(found) == 2
+    assert len(found) == 3
     # A look at it is nobody who could answer.
     answer = await request(live.where.socket, "status", timeout=2.0)
     assert isinstance(answer["relay"], dict)
@@ -214,13 +219,66 @@ async def test_our_own_relay_is_asked_like_any_other(live: Live) -> None:
     assert answer["relay"]["own"]["commanders"] == 0
 
 
-async def test_a_token_of_our_own_relay_that_others_can_read_is_a_finding(live: Live) -> None:
+@pytest.mark.parametrize(
+    ("name", "cure"),
+    [
+        ("collector-token", "kimiaepd token rotate"),
+        ("collector-token-read", "kimiaepd token rotate --read-only"),
+    ],
+)
+async def test_a_token_of_our_own_relay_that_is_not_ours_alone_or_gone_is_a_finding(
+    live: Live, name: str, cure: str
+) -> None:
     await trio.to_thread.run_sync(live.start)
-    file = live.where.state_dir / "collector-token-read"
+    file = live.where.state_dir / name
     file.chmod(0o644)
     (line,) = bad(await relay.examine(patient(live.environ), NOW))
     assert line.startswith(f"finding relay: {file}: others can read this token (mode 0644)")
-    assert line.endswith("kimiaepd token rotate --read-only")
+    assert line.endswith(f"-> have a new one made: {cure}")
+    file.unlink()
+    (line,) = bad(await relay.examine(patient(live.environ), NOW))
+    assert line == (
+        f"finding relay: {file}: cannot be read: No such file or directory"
+        f" -> have a new one made: {cure}"
+    )
+
+
+@contextlib.asynccontextmanager
+async def answered(live: Live, status: int) -> AsyncIterator[str]:
+    """Our daemon, and in the place of its relay one that answers a batch so; its URL."""
+    await trio.to_thread.run_sync(live.start)
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listener.socket.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    assert live.process is not None
+    said = dump({"url": url, "pid": live.process.pid})
+    (live.where.state_dir / place.NAME).write_bytes(said)
+    made = Server(port, {"/events": http(status)})
+    async with trio.open_nursery() as server_nursery:
+        server_nursery.start_soon(trio.serve_listeners, made.talk, [listener])
+        yield url
+        server_nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_our_own_relay_that_does_not_take_its_token_is_a_finding(
+    live: Live, status: int
+) -> None:
+    async with answered(live, status) as url:
+        assert bad(await relay.examine(patient(live.environ), NOW)) == [
+            (
+                f"finding relay: the daemon's own, at {url}, does not take its token (HTTP"
+                f" {status}) -> have a new one made: kimiaepd token rotate"
+            )
+        ]
+
+
+async def test_our_own_relay_that_is_not_there_is_a_finding(live: Live) -> None:
+    async with answered(live, 202) as url:
+        pass
+    (line,) = bad(await relay.examine(patient(live.environ), NOW))
+    assert line.startswith(f"finding relay: the daemon's own, at {url}, cannot be reached: ")
+    assert line.endswith("-> see what it wrote to stderr, then start it again")
 
 
 async def test_a_daemon_without_the_relay_that_it_should_have_is_a_warning(live: Live) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import socket
@@ -202,6 +203,18 @@ async def test_a_port_that_is_taken_is_left_to_whoever_has_it(live: Live) -> Non
         assert port_of(live) > wanted
         assert f"relay http://127.0.0.1:{port_of(live)}, code " in line
         assert stat.S_IMODE((live.where.state_dir / place.NAME).stat().st_mode) == 0o600
+
+
+async def test_where_the_last_of_all_ports_is_taken_it_is_any_other(live: Live) -> None:
+    """So it is whoever has it: another program, or this test."""
+    with socket.socket() as other:
+        with contextlib.suppress(OSError):
+            other.bind(("127.0.0.1", 65_535))
+            other.listen()
+        live.configure("[collector]\nport = 65535\n")
+        line = await trio.to_thread.run_sync(live.start)
+        assert port_of(live) < 65_535
+        assert f"relay http://127.0.0.1:{port_of(live)}, code " in line
 
 
 async def test_a_place_is_believed_only_while_its_daemon_lives(live: Live) -> None:

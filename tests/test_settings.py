@@ -93,6 +93,13 @@ def test_names_come_from_a_list_or_from_commas(environ: dict[str, str]) -> None:
         ("gate.sessions = 3", "gate.sessions: must be tables by session"),
         ('[gate.sessions.s]\nmode = "x"', "gate.sessions['s'].mode: must be one of manual"),
         ("[gate.sessions.s]\nx = 1", "gate.sessions['s']: unknown key x"),
+        ("[collector]\nenabled = 1", "collector.enabled: must be true or false"),
+        ("[collector]\nport = 65536", "collector.port: must be"),
+        ("[collector]\nport = -1", "collector.port: must be"),
+        ("[collector]\nport = true", "collector.port: must be"),
+        ('[collector]\nport = "8398"', "collector.port: must be"),
+        ("[collector]\nhost = 1", "collector: unknown key host"),
+        ("collector = 3", "collector: must be a table"),
         ("[log]\nfoo = 2", "log: unknown key foo"),
         ("[log]\nkeep_days = 0", "log.keep_days: must be a whole number from 1"),
         ("[log]\nkeep_days = true", "log.keep_days: must be a whole number from 1"),
@@ -178,6 +185,10 @@ def test_a_gate_is_switched_on_by_the_file_or_by_the_standards_variable(
         ("AEP_KIMI_CONTROL", "on", "AEP_KIMI_CONTROL: must be true or false"),
         ("AEP_ATTENTION_TIMEOUT_MS", "52001", "AEP_ATTENTION_TIMEOUT_MS: must be 52000 at most"),
         ("AEP_ATTENTION_TIMEOUT_MS", "5e3", "AEP_ATTENTION_TIMEOUT_MS: must be a whole number"),
+        ("KIMIAEPD_COLLECTOR", "on", "KIMIAEPD_COLLECTOR: must be true or false"),
+        ("KIMIAEPD_COLLECTOR_PORT", "65536", "KIMIAEPD_COLLECTOR_PORT: must be"),
+        ("KIMIAEPD_COLLECTOR_PORT", "-1", "KIMIAEPD_COLLECTOR_PORT: must be"),
+        ("KIMIAEPD_COLLECTOR_PORT", "83.98", "KIMIAEPD_COLLECTOR_PORT: must be"),
         ("AEP_RELAY_URL", "relay.example", "AEP_RELAY_URL: must be a URL such as"),
         ("AEP_RELAY_URL", "wss://me:secret@relay.example", "AEP_RELAY_URL: must be a URL such as"),
         ("AEP_RELAY_URL", "https://relay.example/?token=secret", "without a query or credentials"),
@@ -209,6 +220,20 @@ def test_a_relay_is_a_base_url_and_its_token_a_file(environ: dict[str, str]) -> 
     config(environ, '[relay]\ntoken_file = "token"\n')
     with pytest.raises(ConfigError, match=r"relay\.token_file: must be an absolute path"):
         settings.load(environ)
+
+
+def test_our_own_relay_runs_unless_the_file_or_a_variable_says_no(
+    environ: dict[str, str],
+) -> None:
+    found = settings.load(environ).collector
+    assert (found.enabled, found.port) == (True, 8398)
+    config(environ, "[collector]\nenabled = false\nport = 0\n")
+    found = settings.load(environ).collector
+    assert (found.enabled, found.port) == (False, 0)
+    environ |= {"KIMIAEPD_COLLECTOR": "true", "KIMIAEPD_COLLECTOR_PORT": "65535"}
+    found = settings.load(environ).collector
+    assert (found.enabled, found.port) == (True, 65_535)
+    assert settings.load(environ).warnings == ()
 
 
 def test_the_gate_s_terms_come_from_the_file_and_its_tools_from_the_environment_first(

@@ -33,6 +33,7 @@ from hypercorn.utils import wrap_app
 from kimiaepd.collector.duplex import MOST_MESSAGE
 from kimiaepd.collector.routes import Collector
 from kimiaepd.errors import BusyError, ConfigError
+from kimiaepd.settings import LARGEST_PORT
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -74,7 +75,8 @@ def bind(host: str, port: int, *, others: int = PORTS_TRIED) -> socket.socket:
         ConfigError: the address cannot be bound at all.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for number in range(port, port + others + 1) if port else (0,):
+    last = min(port + others, LARGEST_PORT)
+    for number in range(port, last + 1) if port else (0,):
         listener = socket.socket(family, socket.SOCK_STREAM)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -88,7 +90,7 @@ def bind(host: str, port: int, *, others: int = PORTS_TRIED) -> socket.socket:
                 ) from None
         else:
             return listener
-    raise BusyError(f"no port from {port} to {port + others} is free for the collector")
+    raise BusyError(f"no port from {port} to {last} is free for the collector")
 
 
 async def serve(

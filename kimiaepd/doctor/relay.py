@@ -8,7 +8,7 @@ Rules:
 - The token goes where a daemon would send it (`relay.address`): never after a redirect, and never
   to a place that the relay names.
 
-Nothing is delivered and nothing subscribed to.
+Nothing is delivered and nothing subscribed to. Finding our own relay is `own_relay.py`'s business.
 """
 
 from __future__ import annotations
@@ -16,26 +16,20 @@ from __future__ import annotations
 import datetime as dt
 import email.utils
 
-from kimiaepd.collector import place
-from kimiaepd.collector.access import token_files
+from kimiaepd.doctor import own_relay
 from kimiaepd.doctor.check import Check, Patient, finding, ok, warning
 from kimiaepd.doctor.hello import NoHelloError, exchange
+from kimiaepd.doctor.own_relay import ANSWER_SECONDS
 from kimiaepd.doctor.told import told
-from kimiaepd.errors import ConfigError, UserError
-from kimiaepd.hook_socket.client import request
+from kimiaepd.errors import ConfigError
 from kimiaepd.http_call import Answer, UnreachableError, get
 from kimiaepd.log_lines import tame
 from kimiaepd.mapping.event import VERSION
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.relay.address import Address, address_of
 from kimiaepd.relay_token import relay_token
-from kimiaepd.settings import RelaySettings, RelayUrl
-from kimiaepd.storage.daemon_lock import LOCK_NAME
-from kimiaepd.storage.lock_holder import lock_holder
 
-RELAY, CONTROL, CLOCK = "relay", "control", "clock"
-
-ANSWER_SECONDS = 5.0
+RELAY, CONTROL, CLOCK = own_relay.RELAY, own_relay.CONTROL, "clock"
 
 APART_SECONDS = 60.0
 """How far our clock and the relay's may be apart: deadlines of asks are told by the clock."""
@@ -63,7 +57,9 @@ async def examine(patient: Patient, now: dt.datetime) -> tuple[Check, ...]:
     try:
         address = address_of(settings)
         if address is None:
-            return await _ask_our_own(patient, now)
+            own = await own_relay.look(patient)
+            further = await _ask(patient, own.address, own.token, now) if own.address else ()
+            return (*own.checks, *further)
         token = relay_token(settings, patient.environ)
     except ConfigError as error:
         return (told(RELAY, error, remedy=_GIVE_TOKEN),)
@@ -83,50 +79,6 @@ async def _ask(
     trouble = _refusal(url, answer, token) or _not_ours(url, document)
     checks = [trouble] if trouble else await _greet(patient, address, document, token)
     return (*checks, *_clock(url, answer, now))
-
-
-async def _ask_our_own(patient: Patient, now: dt.datetime) -> tuple[Check, ...]:
-    """Look at the daemon's own relay: with the token that observes, for we are nobody who answers.
-
-    Raises:
-        ConfigError: its token cannot be read, or cannot be trusted.
-    """
-    if not patient.settings.collector.enabled:
-        return (ok(RELAY, "none is wanted; events stay on disk"), *_gate_alone(patient))
-    state_dir = patient.settings.paths.state_dir
-    url = place.read(state_dir)
-    if url is not None and not await _daemon_answers(patient):
-        return (ok(RELAY, f"the daemon's own, at {url}; nothing of the daemon answers"),)
-    if url is not None:
-        _, observe = token_files(state_dir)
-        own = address_of(RelaySettings(RelayUrl(url)))
-        return await _ask(patient, own, observe.read(), now) if own else ()
-    if lock_holder(state_dir / LOCK_NAME) is None:
-        return (ok(RELAY, "the daemon's own, which is there while one runs"),)
-    said = "the daemon that runs has no relay of its own, so its events stay on disk"
-    return (
-        warning(
-            RELAY,
-            said,
-            "see what it wrote to stderr; where it was started with other settings, start it again",
-        ),
-    )
-
-
-async def _daemon_answers(patient: Patient) -> bool:
-    """Whether it does; that it does not is said once, where the daemon is looked at."""
-    try:
-        await request(patient.settings.paths.socket, "ping", timeout=ANSWER_SECONDS)
-    except UserError:
-        return False
-    return True
-
-
-def _gate_alone(patient: Patient) -> list[Check]:
-    if not patient.settings.gate.enabled:
-        return []
-    said = "gate.enabled is set, but without a relay nobody can answer: no call is held"
-    return [warning(CONTROL, said, "set collector.enabled = true, or gate.enabled = false")]
 
 
 # --- discovery, AEP-0003 section 3.4 -------------------------------------------------------------
