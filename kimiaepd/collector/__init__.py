@@ -12,5 +12,5 @@ Pure, and held to that by a test: `attr_match.py` (who wants an event), `downlev
 it), `envelope.py` (whether it is one), `history.py` (what is held), `roster.py` (who claims what).
 `hub.py` brings events and consumers together, `outgoing.py` is what waits for one of them,
 `asked.py` what it wants; `access.py` says who may do what. `routes.py`, `stream.py` and `duplex.py`
-speak HTTP, server-sent events and WebSocket, and `serve.py` runs them.
+speak HTTP, server-sent events and WebSocket, `http1.py` carries them, and `serve.py` runs it all.
 """

@@ -33,7 +33,10 @@ SILENT_SECONDS = 90.0
 GOODBYE_SECONDS = 2.0
 
 MOST_MESSAGE = 16 << 20
-"""Bytes of one message."""
+"""Bytes of one message of whoever may control: of an event."""
+
+MOST_OBSERVED = 256 << 10
+"""Bytes of one message of whoever only observes: a wish with 500 positions is far shorter."""
 
 MOST_SUBSCRIPTIONS = 64
 """Of one connection."""

@@ -29,9 +29,10 @@ from starlette.websockets import WebSocket
 from kimiaepd import __version__
 from kimiaepd.collector.access import Access, Role
 from kimiaepd.collector.asked import AskedError, read_query
-from kimiaepd.collector.duplex import Conversation, Terms
+from kimiaepd.collector.duplex import MOST_MESSAGE, MOST_OBSERVED, Conversation, Terms
 from kimiaepd.collector.envelope import envelope_fault, is_command
 from kimiaepd.collector.hub import Hub
+from kimiaepd.collector.same_site import Headers
 from kimiaepd.collector.stream import EventStream
 from kimiaepd.mapping.event import VERSION, Capture
 from kimiaepd.mapping.json_value import JSON, JSONObject, MalformedJSONError, dump, parse
@@ -203,6 +204,11 @@ class Collector:
             return PlainTextResponse(str(error), 400)
         live = request.query_params.get("live") != "0"
         return _Counted(self, EventStream(self.hub, demand, live, self.stopping))
+
+    def longest_message(self, headers: Headers, query: bytes) -> int:
+        """Bytes of a message that a socket's other side may send, by what it shows."""
+        role = self.access.handshake(headers, query).role
+        return MOST_MESSAGE if role is Role.CONTROL else MOST_OBSERVED
 
     async def socket(self, socket: WebSocket) -> None:
         """The duplex endpoint (section 3.5)."""

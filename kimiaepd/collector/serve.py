@@ -25,12 +25,11 @@ import structlog
 import trio
 from attrs import frozen
 from hypercorn.config import Config
-from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import AppWrapper, ASGIFramework, ConnectionState
+from hypercorn.typing import ASGIFramework
 from hypercorn.utils import wrap_app
 
-from kimiaepd.collector.duplex import MOST_MESSAGE
+from kimiaepd.collector import http1
 from kimiaepd.collector.routes import Collector
 from kimiaepd.errors import BusyError, ConfigError
 from kimiaepd.settings import LARGEST_PORT
@@ -108,7 +107,14 @@ async def serve(
     doors = _Doors(trio.SocketListener(trio.socket.from_stdlib_socket(listener)))
     context = WorkerContext(None)
     app = wrap_app(cast("ASGIFramework", collector.app()), 0, "asgi")
-    handle = partial(_converse, app, _config(), context)
+    config = _config()
+
+    def connection(stream: trio.abc.Stream) -> http1.Http1Server:
+        # Hypercorn takes any stream that has a socket beneath; only its annotation is narrower.
+        one = cast("trio.SSLStream[trio.SocketStream]", stream)
+        return http1.Http1Server(app, config, context, one, collector.longest_message)
+
+    handle = partial(_converse, connection)
     async with trio.open_nursery() as connection_nursery:
         try:
             async with trio.open_nursery() as accept_nursery:
@@ -133,13 +139,11 @@ async def serve(
 
 
 async def _converse(
-    app: AppWrapper, config: Config, context: WorkerContext, stream: trio.abc.Stream
+    connection: Callable[[trio.abc.Stream], http1.Http1Server], stream: trio.abc.Stream
 ) -> None:
     """One connection; what goes wrong with it is its own."""
-    # Hypercorn takes any stream that has a socket beneath; only its annotation is narrower.
-    one = cast("trio.SSLStream[trio.SocketStream]", stream)
     try:
-        await TCPServer(app, config, context, ConnectionState({}), one)
+        await connection(stream)
     except Exception:
         # A defect of ours, or of a library: it costs this connection alone.
         log.exception("collector connection failed")
@@ -163,7 +167,8 @@ def _config() -> Config:
     config.accesslog = None
     config.errorlog = _quiet_logger()
     config.include_server_header = False
-    config.websocket_max_message_size = MOST_MESSAGE
+    config.keep_alive_timeout = http1.IDLE_SECONDS
+    config.ssl_handshake_timeout = http1.IDLE_SECONDS
     config.h11_max_incomplete_size = 64 << 10
     config.alpn_protocols = ["http/1.1"]
     return config
@@ -187,7 +192,9 @@ class _Door(trio.abc.HalfCloseableStream):
         await self._stream.wait_send_all_might_not_block()
 
     async def send_eof(self) -> None:
-        await self._stream.send_eof()
+        # Hypercorn asks for it right before it closes, also while another task sends; and that one
+        # must find us closed, not busy.
+        await trio.lowlevel.checkpoint()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         return await self._stream.receive_some(max_bytes)
