@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from kimiaepd.collector.asked import AskedError, TooMuchError, read_demand, read_query
 from kimiaepd.collector.history import Bounds, History
-from kimiaepd.collector.hub import Demand, Emitter, Hub, Subscription
+from kimiaepd.collector.hub import LOOKED_BYTES, Demand, Emitter, Hub, Subscription
 from kimiaepd.collector.outgoing import Outgoing
 from kimiaepd.collector.roster import Refusal
 from kimiaepd.mapping.event import Capture
@@ -51,7 +52,7 @@ def subscription(demand: Demand | None = None) -> Subscription:
 def got(wish: Subscription) -> list[str]:
     found = []
     while (message := wish.outgoing.get_nowait()) is not None:
-        found.append(message)
+        found += [message] if message else []
     return found
 
 
@@ -154,6 +155,52 @@ def test_between_replay_and_live_nothing_is_missed_and_nothing_comes_twice(
             found.append(json.loads(message)["seq"])
     found += [json.loads(message)["seq"] for message in got(wish)]
     assert found == list(range(seq))
+
+
+def test_what_is_held_is_looked_through_a_piece_at_a_time() -> None:
+    hub = Hub()
+    for seq in range(1_000):
+        put(hub, event(seq=seq, data={"x": "y" * 100}))
+    nothing = subscription(read_demand({"type": "no.such"}, None, "all"))
+    hub.subscribe(nothing)
+    looks = 0
+    while nothing.outgoing.get_nowait() is not None:
+        looks += 1
+    assert looks >= hub.history.size // (LOOKED_BYTES + 4_096)
+    # As much of it, no more, where every event is wanted.
+    everything = subscription(read_demand(None, None, "all"))
+    hub.subscribe(everything)
+    pieces: list[list[str]] = [[]]
+    while (message := everything.outgoing.get_nowait()) is not None:
+        if message:
+            pieces[-1].append(message)
+        else:
+            pieces.append([])
+    assert len(pieces) > looks - 2
+    assert sum(map(len, pieces)) == 1_000
+
+
+def test_after_the_end_of_a_subscription_nothing_comes_not_even_of_what_is_held() -> None:
+    hub = Hub()
+    put(hub, *(event(seq=seq) for seq in range(3)))
+    wish = subscription(read_demand(None, None, "all"))
+    hub.subscribe(wish)
+    assert json.loads(wish.outgoing.get_nowait() or "")["seq"] == 0
+    hub.unsubscribe(wish)
+    assert got(wish) == []
+
+
+def test_what_was_asked_for_is_forgotten_with_the_subscription() -> None:
+    hub = Hub()
+    put(hub, event())
+    wish = subscription(read_demand(None, None, "all"))
+    demand = weakref.ref(wish)
+    outgoing = wish.outgoing
+    hub.subscribe(wish)
+    hub.unsubscribe(wish)
+    del wish
+    assert demand() is None
+    assert outgoing.get_nowait() is None
 
 
 def test_after_the_end_of_a_subscription_nothing_comes() -> None:

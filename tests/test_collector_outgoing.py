@@ -88,6 +88,54 @@ async def test_a_replay_comes_in_its_turn_and_is_made_as_it_is_asked_for() -> No
     assert outgoing.get_nowait() is None
 
 
+async def test_one_replay_is_read_at_a_time_a_piece_each() -> None:
+    budget = Budget()
+    queues = [Outgoing(budget) for _ in range(5)]
+    order: list[int] = []
+    rounds = 0
+
+    def looking(number: int) -> Iterator[str]:
+        for _ in range(20):
+            order.append(number)
+            yield ""
+        yield "found"
+
+    async def get(queue: Outgoing) -> None:
+        assert await queue.get() == "found"
+
+    async def hook() -> None:
+        nonlocal rounds
+        while len(order) < 100:
+            before = len(order)
+            await trio.lowlevel.checkpoint()
+            rounds += 1
+            assert len(order) - before <= 2
+
+    for number, queue in enumerate(queues):
+        queue.replay(looking(number))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hook)
+        for queue in queues:
+            nursery.start_soon(get, queue)
+    assert rounds >= 50
+    assert all(sorted(order[at : at + 5]) == [0, 1, 2, 3, 4] for at in range(0, 100, 5))
+
+
+async def test_as_much_is_taken_as_goes_out_at_once() -> None:
+    outgoing = Outgoing()
+    assert await outgoing.take(3, 100) is None
+    for message in ("a", "b", "c", "d" * 200, "e"):
+        outgoing.put(message)
+    outgoing.replay(iter(["", "f", "", "g"]))
+    assert await outgoing.take(2, 100) == ["a", "b"]
+    assert await outgoing.take(9, 100) == ["c", "d" * 200]
+    assert await outgoing.take(9, 100) == ["e"]  # a replay waits for its turn
+    assert await outgoing.take(9, 100) == []
+    assert await outgoing.take(9, 100) == ["f"]
+    assert await outgoing.take(9, 100) == ["g"]
+    assert await outgoing.take(9, 100) is None
+
+
 # --- all together ---------------------------------------------------------------------------------
 
 

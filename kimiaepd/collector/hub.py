@@ -24,11 +24,14 @@ from kimiaepd.collector.attr_match import Filter
 from kimiaepd.collector.downlevel import downlevel
 from kimiaepd.collector.envelope import envelope_fault, is_command
 from kimiaepd.collector.history import BEGINNING, History, own_place
-from kimiaepd.collector.outgoing import Budget, Outgoing, is_light
+from kimiaepd.collector.outgoing import Budget, Outgoing, Replayed, is_light
 from kimiaepd.collector.roster import Refusal, Roster
 from kimiaepd.mapping.event import Capture
 from kimiaepd.mapping.json_value import JSON, JSONObject, dump
 from kimiaepd.storage.journal import Position
+
+LOOKED_BYTES = 64 << 10
+"""Of what is held, looked at by a replay before others have their turn: about a millisecond."""
 
 Frame: TypeAlias = Callable[[JSONObject, bytes], str]
 """Makes a message of an event and its line: how it is said on a transport."""
@@ -63,12 +66,14 @@ class Subscription:
         outgoing: the consumer's queue.
         frame: makes a message of an event: how it is said on this transport.
         exhausted: makes the message that says where replay had to begin.
+        replayed: what it gets of what is held.
     """
 
     demand: Demand
     outgoing: Outgoing
     frame: Frame
     exhausted: Callable[[str, Position], str]
+    replayed: Replayed | None = field(default=None, init=False)
 
     def offer(self, event: JSONObject, line: bytes, made: Made) -> None:
         """Put an event that it wants into the queue; a message that was made for others is used."""
@@ -186,13 +191,15 @@ class Hub:
         if demand.everything:
             since = tuple((session, BEGINNING) for session in self.history.sessions())
         replay = self._replay(subscription, since, self.history.taken)
-        subscription.outgoing.replay(replay)
+        subscription.replayed = subscription.outgoing.replay(replay)
         if live:
             self._subscriptions[subscription] = None
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Forget a subscription; one that is not there is none."""
+        """Forget a subscription, and what it did not get yet of what is held."""
         self._subscriptions.pop(subscription, None)
+        if subscription.replayed:
+            subscription.replayed.end()
 
     @property
     def subscriptions(self) -> int:
@@ -202,11 +209,16 @@ class Hub:
     def _replay(
         self, subscription: Subscription, since: tuple[tuple[str, Position], ...], until: int
     ) -> Iterator[str]:
+        looked = 0
         for session, position in since:
             for replay in self.history.pieces(session, position, until=until):
                 if replay.exhausted is not None:
                     yield subscription.exhausted(session, replay.exhausted)
                 for held in replay.held:
+                    looked += held.weight
+                    if looked > LOOKED_BYTES:
+                        looked = 0
+                        yield ""
                     message = subscription.message(held.event, held.line)
                     if message is not None:
                         yield message

@@ -7,7 +7,8 @@ Rules (AEP-0003 section 8.4):
 - Putting waits for nobody: a consumer that reads nothing costs its own queue.
 - All queues share `ALL_BYTES`: above that, whoever has the longest queue is left.
 - A replay has its turn in the queue, and costs nothing there: its messages are made as they are
-  asked for.
+  asked for. One is read at a time, a piece of it, however many consumers want one: what is held may
+  take seconds to look through, and hooks are waiting.
 
 Worst case a consumer: `HARD_BYTES` and the one message by which it is exceeded. Of all together:
 `ALL_BYTES` and one message; mostly far less, because those who want the same share each message
@@ -45,10 +46,12 @@ class Budget:
     Attributes:
         most: bytes above which whoever has the longest queue is left.
         size: bytes that wait now.
+        turn: whoever reads a replay has it.
     """
 
     most: int = field(factory=lambda: ALL_BYTES)
     size: int = 0
+    turn: trio.Lock = field(factory=trio.Lock)
     _queues: set[Outgoing] = field(factory=set)
     """Those in which something waits."""
 
@@ -64,6 +67,21 @@ class Budget:
         self.size -= size
         if not queue.size:
             self._queues.discard(queue)
+
+
+@define(eq=False)
+class Replayed:
+    """A replay in a queue.
+
+    Attributes:
+        messages: made as they are asked for; "" where some were looked for and none was found yet.
+    """
+
+    messages: Iterator[str]
+
+    def end(self) -> None:
+        """Nobody wants the rest; nothing that it needed is held any longer."""
+        self.messages = iter(())
 
 
 @define(eq=False)
@@ -86,7 +104,7 @@ class Outgoing:
     dropped: int = 0
     over: trio.Event = field(factory=trio.Event)
     size: int = 0
-    _waiting: deque[str | Iterator[str]] = field(factory=deque)
+    _waiting: deque[str | Replayed] = field(factory=deque)
     _woken: trio.Event = field(factory=trio.Event)
 
     def put(self, message: str, *, light: bool = False) -> None:
@@ -116,13 +134,15 @@ class Outgoing:
         size, self.size = self.size, 0
         self.budget.shrank(self, size)
 
-    def replay(self, messages: Iterator[str]) -> None:
+    def replay(self, messages: Iterator[str]) -> Replayed:
         """Hand these out when it is their turn."""
-        self._waiting.append(messages)
+        replayed = Replayed(messages)
+        self._waiting.append(replayed)
         self._woken.set()
+        return replayed
 
     def get_nowait(self) -> str | None:
-        """The next message; None where there is none now."""
+        """The next message; "" where a replay has none yet, None where there is none now."""
         while self._waiting:
             first = self._waiting[0]
             if isinstance(first, str):
@@ -130,17 +150,47 @@ class Outgoing:
                 self.size -= len(first)
                 self.budget.shrank(self, len(first))
                 return first
-            if (message := next(first, None)) is not None:
+            if (message := next(first.messages, None)) is not None:
                 return message
             self._waiting.popleft()
         return None
 
     async def get(self) -> str:
         """The next message."""
-        while (message := self.get_nowait()) is None:
-            self._woken = trio.Event()
-            await self._woken.wait()
-        return message
+        while not (found := await self.take(1)):
+            if found is None:
+                self._woken = trio.Event()
+                await self._woken.wait()
+        return found[0]
+
+    async def take(self, most: int, size: int = 0) -> list[str] | None:
+        """The next messages; none yet where a replay was looked through in vain.
+
+        Args:
+            most: so many at most.
+            size: and so many characters; the last one may exceed it.
+
+        Returns:
+            None where there is none now.
+        """
+        if not self._is_replaying:
+            return self._take(most, size, of_replay=False)
+        async with self.budget.turn:
+            return self._take(most, size, of_replay=True)
+
+    @property
+    def _is_replaying(self) -> bool:
+        return bool(self._waiting) and not isinstance(self._waiting[0], str)
+
+    def _take(self, most: int, size: int, *, of_replay: bool) -> list[str] | None:
+        found: list[str] = []
+        while len(found) < most and size >= 0 and (of_replay or not self._is_replaying):
+            message = self.get_nowait()
+            if not message:
+                return found or (None if message is None else [])
+            found.append(message)
+            size -= len(message)
+        return found
 
 
 def _size(queue: Outgoing) -> int:

@@ -85,28 +85,17 @@ class EventStream:
         # So that the headers go out, and a proxy lets go of them.
         await send(_body(": here\n\n"))
         while True:
-            message = self._piece()
-            if message is None and not self.live:
+            found = await self._outgoing.take(AT_ONCE, PIECE)
+            if found is None and not self.live:
                 # No word of the standard's; its reference relay says it, and clients wait for it.
                 await send({**_body(": replay-complete\n\n"), "more_body": False})
                 return
-            if message is None:
-                message = ": ping\n\n"
+            if found is None:
+                found = [": ping\n\n"]
                 with trio.move_on_after(HEARTBEAT_SECONDS):
-                    message = await self._outgoing.get()
-            await send(_body(message))
-
-    def _piece(self) -> str | None:
-        """What waits, as far as it goes out at once."""
-        messages: list[str] = []
-        size = 0
-        while len(messages) < AT_ONCE and size < PIECE:
-            message = self._outgoing.get_nowait()
-            if message is None:
-                break
-            messages.append(message)
-            size += len(message)
-        return "".join(messages) or None
+                    found = [await self._outgoing.get()]
+            if found:
+                await send(_body("".join(found)))
 
 
 def _body(text: str) -> Message:
