@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -401,6 +402,26 @@ async def test_a_consumer_that_goes_is_forgotten(place: Place) -> None:
         while place.collector.hub.subscriptions:
             await take(place, event())
     assert place.collector.connections == 0
+
+
+async def test_a_batch_is_taken_in_a_few_events_at_a_time(place: Place) -> None:
+    hub = place.collector.hub
+    steps: list[int] = []
+
+    async def hook() -> None:
+        while hub.taken < 4_000:
+            before = hub.taken
+            await trio.lowlevel.checkpoint()
+            steps.append(hub.taken - before)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hook)
+        for session in ("a", "b"):
+            batch = [event(session, seq) for seq in range(2_000)]
+            nursery.start_soon(partial(take, place, *batch))
+    assert sum(steps) == 4_000
+    assert max(steps) <= 2 * routes.AT_ONCE  # Trio runs who is ready in any order
+    assert len(steps) > 2 * 4_000 // routes.AT_ONCE  # they are read before they are taken
 
 
 async def test_too_many_connections_are_turned_away(

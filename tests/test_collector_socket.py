@@ -250,6 +250,24 @@ async def test_a_connection_has_a_bounded_number_of_subscriptions(place: Place) 
         assert await talk.hear() == {"type": "subscribed", "id": "again"}
 
 
+async def test_all_connections_together_have_a_bounded_number_of_subscriptions(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duplex, "MOST_OF_ALL", 3)
+    async with talking(place) as one, talking(place) as other:
+        for name in ("a", "b"):
+            await one.say({"type": "subscribe", "id": name})
+            await one.until("subscribed")
+        await other.say({"type": "subscribe", "id": "c"}, {"type": "subscribe", "id": "d"})
+        await other.until("subscribed")
+        refusal = await other.until("error")
+        assert (refusal["code"], refusal["id"]) == ("limit-exceeded", "d")
+        await one.say({"type": "unsubscribe", "id": "a"})
+        await one.until("unsubscribed")
+        await other.say({"type": "subscribe", "id": "d"})
+        assert (await other.until("subscribed"))["id"] == "d"
+
+
 async def test_several_subscriptions_each_get_their_own(place: Place) -> None:
     async with talking(place) as talk, talking(place, EMITTER) as emitter:
         await talk.say(

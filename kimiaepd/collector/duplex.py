@@ -41,6 +41,9 @@ MOST_OBSERVED = 256 << 10
 MOST_SUBSCRIPTIONS = 64
 """Of one connection."""
 
+MOST_OF_ALL = 1_024
+"""Of all connections together: each is asked about every event, and hooks are waiting."""
+
 _ROLES = ("emitter", "consumer", "both")
 _UNSUPPORTED_DATA, _TRY_AGAIN_LATER, _GOING_AWAY = 1003, 1013, 1001
 
@@ -204,9 +207,8 @@ class Conversation:
             return "unauthorized", "an emitter subscribes to nothing"
         if not isinstance(name, str) or name in self._subscriptions:
             return "invalid-filter", "a subscription needs an id of its own"
-        if len(self._subscriptions) >= MOST_SUBSCRIPTIONS:
-            return "limit-exceeded", f"{MOST_SUBSCRIPTIONS} subscriptions a connection"
         try:
+            self._bound()
             demand = read_demand(frame.get("filter"), frame.get("capture"), frame.get("from"))
         except TooMuchError as error:
             return "limit-exceeded", str(error)
@@ -217,6 +219,12 @@ class Conversation:
         self._put({"type": "subscribed", "id": name})
         self.hub.subscribe(subscription)
         return None, ""
+
+    def _bound(self) -> None:
+        if len(self._subscriptions) >= MOST_SUBSCRIPTIONS:
+            raise TooMuchError(f"{MOST_SUBSCRIPTIONS} subscriptions a connection")
+        if self.hub.subscriptions >= MOST_OF_ALL:
+            raise TooMuchError(f"{MOST_OF_ALL} subscriptions of all connections")
 
     def _on_unsubscribe(self, frame: JSONObject) -> None:
         name = frame.get("id")

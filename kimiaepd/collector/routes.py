@@ -7,7 +7,8 @@ Rules:
   at.
 - A token in the URL counts where clients cannot set a header, at `/stream` and `/socket`, where it
   is one that ends with the daemon (`access.py`). No URL is logged, and none is said back.
-- A batch is taken whole or refused whole, with the first line that is wrong.
+- A batch is taken whole or refused whole, with the first line that is wrong. One is taken in at a
+  time, a few events at once: a full one may need a second, and hooks are waiting.
 - A body is read no further than its limit.
 
 Who may do what is `access.py`'s decision; what becomes of an event `hub.py`'s.
@@ -43,6 +44,9 @@ SESSION_SECONDS = 5.0
 """Within which a body that needs no token must be there."""
 
 MOST_BATCH = 10_000
+AT_ONCE = 8
+"""Events of a batch, before others have their turn."""
+
 MOST_CONNECTIONS = 256
 """Streams and sockets at once; one more is turned away."""
 
@@ -75,6 +79,7 @@ class Collector:
     access: Access
     stopping: trio.Event = field(factory=trio.Event)
     connections: int = 0
+    _turn: trio.Lock = field(factory=trio.Lock, init=False)
 
     def app(self) -> Starlette:
         """The ASGI application."""
@@ -182,13 +187,25 @@ class Collector:
         if refusal := self._refuse(request, Role.CONTROL):
             return refusal
         try:
-            for event, line in await _read_batch(request):
-                self.hub.ingest(event, line)
+            lines = await _read_lines(request)
+            async with self._turn:
+                await self._take_in(lines)
         except _RefusedError as refused:
             return JSONResponse(refused.body, refused.status)
         except ClientDisconnect:
             return Response(status_code=400)
         return Response(status_code=202)
+
+    async def _take_in(self, lines: list[bytes]) -> None:
+        events: list[tuple[JSON, bytes]] = []
+        for number, line in enumerate(lines):
+            if number % AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+            events.append(_read_event(number, line))
+        for number, (event, line) in enumerate(events):
+            if number % AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+            self.hub.ingest(event, line)
 
     # --- consumers -------------------------------------------------------------------------------
 
@@ -259,8 +276,8 @@ async def _deny(socket: WebSocket, role: Role) -> None:
     await socket.send_denial_response(Response(status_code=status, headers=headers))
 
 
-async def _read_batch(request: Request) -> list[tuple[JSON, bytes]]:
-    """The events of a request, each with its line.
+async def _read_lines(request: Request) -> list[bytes]:
+    """The lines of a request, an event each.
 
     Raises:
         _RefusedError: it is not taken.
@@ -277,7 +294,7 @@ async def _read_batch(request: Request) -> list[tuple[JSON, bytes]]:
         raise _RefusedError(
             413, {"error": "too-many-events", "max": MOST_BATCH, "count": len(lines)}
         )
-    return [_read_event(number, line) for number, line in enumerate(lines)]
+    return lines
 
 
 async def _read_body(request: Request, most: int) -> bytes:
