@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 
@@ -102,6 +102,11 @@ class Daemon:
     gate: Gate
     started: float
 
+    @property
+    def own_relay(self) -> OwnRelay | None:
+        """Our own relay, where there is one."""
+        return self.delivery.own if self.delivery else None
+
     async def hook(self, body: bytes, started_ns: int, peer: Peer) -> bytes:
         """One hook; what it gives back is what its shim writes out."""
         return await self.observer.hook(body, started_ns, peer)
@@ -112,7 +117,7 @@ class Daemon:
 
     def console(self, *, read_only: bool, with_token: bool) -> JSONObject:
         """What opens our own relay to a browser, or to a client that takes its token in a URL."""
-        own = self.delivery.own if self.delivery else None
+        own = self.own_relay
         if own is None:
             where = self.settings.relay.url
             return {"error": f"the relay is {where}: ask there" if where else "no relay runs here"}
@@ -120,7 +125,7 @@ class Daemon:
 
     def ready(self) -> Ready:
         """What a ready line says."""
-        own = self.delivery.own if self.delivery else None
+        own = self.own_relay
         if own is None:
             return Ready(self.settings)
         return Ready(self.settings, own.address.url, own.code())
@@ -248,28 +253,23 @@ async def _serve_until_stopped(
             _obey_signals, daemon, stopping, keeper_nursery.cancel_scope.cancel
         )
         async with trio.open_nursery() as relay_nursery:
-            own = daemon.delivery.own if daemon.delivery else None
+            own = daemon.own_relay
             if own:
                 await relay_nursery.start(own.run)
-            await _deliver_meanwhile(daemon, listening, limits, stopping, announce)
+            serve_hooks = partial(_serve_hooks, daemon, listening, limits, stopping, announce)
+            await _deliver_meanwhile(daemon, serve_hooks)
             if own:
                 own.stop()
             relay_nursery.cancel_scope.deadline = trio.current_time() + STOP_SECONDS
         keeper_nursery.cancel_scope.cancel()
 
 
-async def _deliver_meanwhile(
-    daemon: Daemon,
-    listening: Endpoint,
-    limits: Limits,
-    stopping: trio.Event,
-    announce: Callable[[], None],
-) -> None:
+async def _deliver_meanwhile(daemon: Daemon, serve_hooks: Callable[[], Awaitable[None]]) -> None:
     async with trio.open_nursery() as uplink_nursery:
         if daemon.delivery:
             await uplink_nursery.start(daemon.delivery.run)
         try:
-            await _serve_hooks(daemon, listening, limits, stopping, announce)
+            await serve_hooks()
         finally:
             # Also where a second signal did not let the stop wait: it costs no time.
             daemon.observer.settle()
@@ -390,11 +390,10 @@ def _ceilings(settings: Settings) -> Ceilings:
 
 
 def _redactor(settings: Settings, environ: Mapping[str, str]) -> Redactor:
-    names = settings.capture.redact_names
     return Redactor(
         home=environ.get("HOME"),
-        secret_names=frozenset(names),
-        secret_values=tuple(value for name in names if (value := environ.get(name))),
+        secret_names=frozenset(settings.capture.redact_names),
+        secret_values=settings.capture.secret_values(environ),
         pii=settings.capture.pii,
     )
 

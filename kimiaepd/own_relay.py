@@ -17,7 +17,6 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
 import structlog
 import trio
@@ -29,6 +28,7 @@ from kimiaepd.collector.hub import Hub
 from kimiaepd.collector.routes import Collector
 from kimiaepd.collector.same_site import Site
 from kimiaepd.collector.serve import bind, serve
+from kimiaepd.collector.token_file import TokenFile
 from kimiaepd.errors import BusyError, UserError
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.relay.address import Address
@@ -58,7 +58,7 @@ class OwnRelay:
     address: Address
     supervisor: Supervisor
     well: Callable[[], object] = lambda: None
-    _state_dir: Path = field(kw_only=True)
+    _control: TokenFile = field(kw_only=True, repr=False)
     _listener: socket.socket = field(kw_only=True, repr=False)
 
     @classmethod
@@ -84,7 +84,7 @@ class OwnRelay:
             collector,
             Address(url, HOST, port, is_tls=False, path=""),
             Supervisor("collector"),
-            state_dir=state_dir,
+            control=token_files(state_dir)[0],
             listener=listener,
         )
 
@@ -108,8 +108,7 @@ class OwnRelay:
         Raises:
             ConfigError: it cannot be read, or cannot be trusted.
         """
-        control, _ = token_files(self._state_dir)
-        return control.read()
+        return self._control.read()
 
     def code(self, role: Role = Role.CONTROL) -> str:
         """A one-time code for a browser."""

@@ -57,6 +57,10 @@ class CaptureSettings:
     redact_names: tuple[str, ...] = ()
     pii: bool = True
 
+    def secret_values(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """The values of those variables that are set."""
+        return tuple(value for name in self.redact_names if (value := environ.get(name)))
+
 
 @frozen
 class LogSettings:

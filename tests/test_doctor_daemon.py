@@ -365,6 +365,7 @@ def test_every_count_that_should_be_zero_is_told() -> None:
         "log_dir": "/elsewhere",
         "events": {"lost": 3},
         "log": {"failed_syncs": 1},
+        "relay": {"crashes": 1, "own": {"crashes": 8}},
         "unsynced": 2,
         "connections": {"not_accepted": 4, "foreign_user": 5, "handler_error": 6, "gone": 9},
         "not_understood": {"too-large": 7},
@@ -378,6 +379,8 @@ def test_every_count_that_should_be_zero_is_told() -> None:
         "times without a free file descriptor for a hook: 4 since it started",
         "connections of another user refused: 5 since it started",
         "requests that met a defect of kimiaepd: 6 since it started",
+        "times that delivery failed by a defect of kimiaepd: 1 since it started",
+        "times that our own relay failed by a defect of kimiaepd: 8 since it started",
         (
             'hooks back before their events were on disk, although log.sync is "always": 2 since it'
             " started"
@@ -390,7 +393,9 @@ any_json = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=10,
 )
-members = ["version", "log_dir", "events", "log", "connections", "not_understood", "unsynced"]
+members = [
+    *("version", "log_dir", "events", "log", "connections", "relay", "not_understood", "unsynced"),
+]
 
 
 @given(st.dictionaries(st.sampled_from(members), any_json))

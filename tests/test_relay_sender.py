@@ -83,7 +83,9 @@ async def post(
     assert address is not None
     folder.mkdir(exist_ok=True)
     journal = Journal.open(folder / "log", policy=LogPolicy(sync="os", rotate_bytes=rotate_bytes))
-    proven = positions or Positions.open(folder, address.url)
+    durable = None if positions else Positions.open(folder, address.url)
+    proven = durable or positions
+    assert proven is not None
     sender = RelaySender(
         address=address,
         token=lambda: TOKEN,
@@ -103,7 +105,8 @@ async def post(
             yield Post(folder, relay, journal, proven, sender)
             nursery.cancel_scope.cancel()
     finally:
-        proven.close()
+        if durable:
+            durable.close()
         journal.close()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import os
 import signal
@@ -26,7 +25,6 @@ from kimiaepd.collector.same_site import Site
 from kimiaepd.collector.serve import PORT, Tls
 from kimiaepd.errors import UsageError
 from kimiaepd.storage.private_directory import create_private
-from kimiaepd.storage.worker_thread import in_thread
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -78,6 +76,7 @@ def collector(
     bound = listener.getsockname()[1]
     site = Site.at(host, bound, names=names, tls=tls is not None)
     made = Collector(Hub(History(Bounds(events=buffer))), Access.open(state_dir, site))
+    envelope.warm()
     where = f"{site.scheme}://{f'[{host}]' if ':' in host else host}:{bound}"
     trio.run(_run, made, partial(serving.serve, made, listener, tls=tls), where)
 
@@ -108,8 +107,6 @@ async def _run(made: Collector, serve: Callable[..., Awaitable[None]], where: st
             f"kimiaepd collector ready: {where}, token: kimiaepd token show,"
             f" code {code} (once, within {CODE_SECONDS:.0f} s)"
         )
-        with contextlib.suppress(OSError):  # no thread for us: the first that is no event waits
-            await in_thread(envelope.warm)
         await made.stopping.wait()
         run_nursery.cancel_scope.deadline = trio.current_time() + 2 * serving.GRACE_SECONDS
 

@@ -15,6 +15,7 @@ import trio
 from kimiaepd import log_lines
 from kimiaepd import settings as settings_room
 from kimiaepd.cli import setup
+from kimiaepd.collector.access import CODE_SECONDS
 from kimiaepd.nursery import Ready, run_daemon
 from kimiaepd.settings import Settings
 from kimiaepd.setup.install import CONFIG_NAME, cut_short, install_in, unreachable
@@ -77,7 +78,7 @@ def _announce(ready: Ready, *, remedy: str) -> None:
     hooks = "no hooks yet" if missing else f"hooks in {paths.kimi_home / CONFIG_NAME}"
     line = f"kimiaepd ready: {hooks}, socket {paths.socket}, log {paths.log_dir}"
     if ready.relay:
-        line += f", relay {ready.relay}, code {ready.code} (once, within 60 s)"
+        line += f", relay {ready.relay}, code {ready.code} (once, within {CODE_SECONDS:.0f} s)"
     line += "\n"
     # Past Python's buffer, which would try again at exit: nobody has to listen to it.
     with contextlib.suppress(OSError):

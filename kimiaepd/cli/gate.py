@@ -77,10 +77,12 @@ def show(*, session: str | None, as_json: bool) -> None:
 
 
 def _redactor(found: Settings) -> Redactor:
-    names = found.capture.redact_names
-    values = tuple(value for name in names if (value := os.environ.get(name)))
     # Paths in rules are the person's own, and so is the terminal: homes are shown.
-    return Redactor(secret_names=frozenset(names), secret_values=values, pii=False)
+    return Redactor(
+        secret_names=frozenset(found.capture.redact_names),
+        secret_values=found.capture.secret_values(os.environ),
+        pii=False,
+    )
 
 
 # --- changes ---

@@ -91,7 +91,6 @@ class Conversation:
     _role: str = field(default="consumer", init=False)
     _subscriptions: dict[str, Subscription] = field(factory=dict, init=False)
     _heard_at: float = field(factory=trio.current_time, init=False)
-    _reason: str = field(default="", init=False)
 
     def __attrs_post_init__(self) -> None:
         self._outgoing = Outgoing(self.hub.budget)

@@ -153,6 +153,17 @@ class Hub:
         if fault is not None or not isinstance(event, dict):
             self.refused += 1
             return fault or "not an object"
+        return self.take(event, line, sender=sender, is_authenticated=is_authenticated)
+
+    def take(
+        self,
+        event: JSONObject,
+        line: bytes,
+        *,
+        sender: Emitter | None = None,
+        is_authenticated: bool = True,
+    ) -> Refusal | None:
+        """The same for an event that its caller has checked (`envelope.py`)."""
         self.taken += 1
         kind = str(event["type"])
         if is_command(kind):

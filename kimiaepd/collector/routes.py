@@ -36,7 +36,7 @@ from kimiaepd.collector.hub import Hub
 from kimiaepd.collector.same_site import Headers
 from kimiaepd.collector.stream import EventStream
 from kimiaepd.mapping.event import VERSION, Capture
-from kimiaepd.mapping.json_value import JSON, JSONObject, MalformedJSONError, dump, parse
+from kimiaepd.mapping.json_value import JSONObject, MalformedJSONError, dump, parse
 
 MOST_BODY = 16 << 20
 MOST_SESSION_BODY = 4 << 10
@@ -197,7 +197,7 @@ class Collector:
         return Response(status_code=202)
 
     async def _take_in(self, lines: list[bytes]) -> None:
-        events: list[tuple[JSON, bytes]] = []
+        events: list[tuple[JSONObject, bytes]] = []
         for number, line in enumerate(lines):
             if number % AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
@@ -205,7 +205,7 @@ class Collector:
         for number, (event, line) in enumerate(events):
             if number % AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
-            self.hub.ingest(event, line)
+            self.hub.take(event, line)
 
     # --- consumers -------------------------------------------------------------------------------
 
@@ -317,7 +317,7 @@ def _code(body: bytes) -> str:
     raise _RefusedError(400, {"error": "invalid", "detail": 'a JSON object with a "code"'})
 
 
-def _read_event(number: int, line: bytes) -> tuple[JSON, bytes]:
+def _read_event(number: int, line: bytes) -> tuple[JSONObject, bytes]:
     try:
         event = parse(line)
     except MalformedJSONError as error:
@@ -327,7 +327,7 @@ def _read_event(number: int, line: bytes) -> tuple[JSON, bytes]:
     fault = envelope_fault(event)
     if fault is None and isinstance(event, dict) and is_command(str(event.get("type"))):
         fault = "commands travel over the socket alone (AEP-0004 section 4)"
-    if fault:
+    if fault or not isinstance(event, dict):
         raise _RefusedError(400, {"error": "invalid-event", "line": number, "detail": fault})
     line = line.strip()
     return event, dump(event) if b"\n" in line else line

@@ -84,7 +84,7 @@ _COUNTED = (
         "set log.keep_mib or log.keep_days higher, where the relay is away for long",
     ),
     ("relay", "crashes", "times that delivery failed by a defect of kimiaepd", _STDERR),
-    ("own relay", "crashes", "times that our own relay failed by a defect of kimiaepd", _STDERR),
+    ("relay.own", "crashes", "times that our own relay failed by a defect of kimiaepd", _STDERR),
     (
         None,
         "unsynced",
@@ -129,10 +129,11 @@ def complaints(name: str, settings: Settings, status: JSONObject) -> Iterator[Ch
 
 
 def _inner(status: JSONObject, key: str) -> JSONObject:
-    if key == "own relay":
-        status, key = _inner(status, "relay"), "own"
-    found = status.get(key)
-    return found if isinstance(found, dict) else {}
+    """A table of the status by its path, such as `relay.own`; an empty one where it has none."""
+    for name in key.split("."):
+        found = status.get(name)
+        status = found if isinstance(found, dict) else {}
+    return status
 
 
 def _count(table: JSONObject, key: str) -> int:

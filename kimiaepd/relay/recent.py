@@ -20,9 +20,8 @@ from attrs import define, field, frozen
 from kimiaepd.relay.backlog import position_in
 from kimiaepd.relay.positions import MOST, Start
 from kimiaepd.storage.journal import Position
-from kimiaepd.storage.log_files import closed_stamps, lines_backward, open_to_read
-from kimiaepd.storage.log_names import active_name, closed_name, stem_of
-from kimiaepd.storage.retention import survey
+from kimiaepd.storage.log_files import lines_backward, open_to_read
+from kimiaepd.storage.retention import Footprint, survey
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -85,7 +84,7 @@ class RecentPositions:
             if footprint.session is None:
                 continue
             try:
-                before, size = _before_last(directory, footprint.session, self.bounds.events, room)
+                before, size = _before_last(directory, footprint, self.bounds.events, room)
             except OSError as error:
                 log.warning("log not read", session=footprint.session, why=error.strerror)
                 continue
@@ -93,12 +92,9 @@ class RecentPositions:
             room -= size
         return found[::-1]
 
-    def close(self) -> None:
-        """Nothing is open."""
-
 
 def _before_last(
-    directory: Path, session: str, most_events: int, most_bytes: int
+    directory: Path, footprint: Footprint, most_events: int, most_bytes: int
 ) -> tuple[Position | None, int]:
     """The event before a session's last ones, and how many bytes those are.
 
@@ -107,11 +103,8 @@ def _before_last(
     Raises:
         OSError: a file cannot be read.
     """
-    stem = stem_of(session)
     events = size = 0
-    names = [active_name(stem)]
-    names += [closed_name(stem, stamp) for stamp in reversed(closed_stamps(directory, stem))]
-    for name in names:
+    for name in reversed(footprint.files):
         try:
             file = open_to_read(directory / name)
         except FileNotFoundError:
