@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,7 +26,7 @@ import httpx
 import trio
 from attrs import frozen
 
-from daemon import FEW, ask, cpu_seconds, frame
+from daemon import cpu_seconds, round_trips
 from kimiaepd.collector import place
 from kimiaepd.mapping.json_value import JSONObject
 from scratch import daemon, percentiles
@@ -181,7 +182,9 @@ async def hooks_beside(core: int) -> None:
                     for _ in range(consumers):
                         await consumer_nursery.start(drink, Relay(url, token))
                 cpu = cpu_seconds(made.pid)
-                times = await trio.to_thread.run_sync(one_by_one, str(made.where.socket))
+                # The pause is what it takes to deliver a hook's event.
+                ask = partial(round_trips, str(made.where.socket), HOOKS, pause=0.002)
+                times = await trio.to_thread.run_sync(ask)
                 cpu = (cpu_seconds(made.pid) - cpu) / HOOKS * 1000
                 p50, p95, p99 = percentiles(times)
                 print(f"| {name} | {p50:.3f} | {p95:.3f} | {p99:.3f} | {cpu:.3f} |")
@@ -200,18 +203,6 @@ async def drink(relay: Relay, *, task_status: trio.TaskStatus[None]) -> None:
         task_status.started()
         while await stream.receive_some(1 << 18):
             pass
-
-
-def one_by_one(path: str) -> list[float]:
-    """Milliseconds of each hook, with a pause in which its event is delivered."""
-    times = []
-    for number in range(HOOKS):
-        request = frame(number, FEW)
-        began = time.perf_counter()
-        ask(path, request)
-        times.append((time.perf_counter() - began) * 1000)
-        time.sleep(0.002)
-    return times
 
 
 def main() -> None:

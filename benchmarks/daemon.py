@@ -62,15 +62,22 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def latency(scratch: Scratch, sync: str, sessions: int, hooks: int = 5000) -> None:
+def round_trips(path: str, hooks: int, sessions: int = FEW, pause: float = 0.0) -> list[float]:
+    """Milliseconds of each hook, one after the other; so many seconds apart."""
     times = []
-    path = str(scratch.where.socket)
-    before = cpu_seconds(scratch.pid)
     for number in range(hooks):
         request = frame(number, sessions)
         began = time.perf_counter()
         ask(path, request)
         times.append((time.perf_counter() - began) * 1000)
+        if pause:
+            time.sleep(pause)
+    return times
+
+
+def latency(scratch: Scratch, sync: str, sessions: int, hooks: int = 5000) -> None:
+    before = cpu_seconds(scratch.pid)
+    times = round_trips(str(scratch.where.socket), hooks, sessions)
     p50, p95, p99 = percentiles(times)
     cpu = (cpu_seconds(scratch.pid) - before) / hooks * 1000
     print(f"| {sync} | {sessions} | {p50:.3f} | {p95:.3f} | {p99:.3f} | {cpu:.3f} |")

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import trio
 
-from daemon import FEW, MANY, ask, cpu_seconds, frame, rss_mib, work
+from daemon import FEW, MANY, cpu_seconds, frame, round_trips, rss_mib, work
 from kimiaepd.hook_socket.client import request
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from scratch import Scratch, daemon, percentiles
@@ -78,10 +78,14 @@ class Measured:
         )
 
 
+def delivering(url: str | None) -> dict[str, str]:
+    """The variables of a daemon that delivers there; to nobody, its own relay included, if None."""
+    return {"AEP_RELAY_URL": url, "AEP_TOKEN": TOKEN} if url else {"KIMIAEPD_COLLECTOR": "0"}
+
+
 async def from_hooks(url: str | None, hooks: int, sessions: int, core: int) -> None:
     """Hooks as fast as they are taken, and each event at the relay; without one for comparison."""
-    variables = {"AEP_RELAY_URL": url, "AEP_TOKEN": TOKEN} if url else {}
-    with daemon(core=core, **variables) as scratch:
+    with daemon(core=core, **delivering(url)) as scratch:
         measured = Measured(scratch)
         await trio.to_thread.run_sync(send_hooks, scratch, hooks, sessions)
         events = logged(scratch)
@@ -134,26 +138,15 @@ async def lag(relay: FakeRelay, sessions: int, core: int) -> None:
     print(f"| {RATE} | {sessions} | {len(lags)} | {p50:.2f} | {p95:.2f} | {p99:.2f} |")
 
 
-def round_trips(path: str) -> list[float]:
-    times = []
-    for number in range(HOOKS):
-        hook = frame(number, FEW)
-        began = time.perf_counter()
-        ask(path, hook)
-        times.append((time.perf_counter() - began) * 1000)
-    return times
-
-
 def in_a_process(path: str) -> list[float]:
     """Not in this one, where the relay would be in the way."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(round_trips, (path,))
+        return pool.apply(round_trips, (path, HOOKS))
 
 
 async def hook_latency(name: str, core: int, relay: FakeRelay | None, backlog: int = 0) -> None:
     """What a hook waits, one after the other, while the relay is so."""
-    variables = {"AEP_RELAY_URL": relay.url, "AEP_TOKEN": TOKEN} if relay else {}
-    with daemon(core=core, **variables) as scratch:
+    with daemon(core=core, **delivering(relay.url if relay else None)) as scratch:
         if relay and backlog:
             relay.switches = Switches(refuse=503)
             await trio.to_thread.run_sync(send_hooks, scratch, backlog, FEW)

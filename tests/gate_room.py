@@ -13,10 +13,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import trio
+from aep_sdk.projection import project_state
 from attrs import define, field
 from trio.testing import wait_all_tasks_blocked
 
 from daemon_room import DEFAULT, Room, opened
+from judge import judge
 from kimiaepd.commands import Command, Commands
 from kimiaepd.gate.gate import RESPOND, Gate
 from kimiaepd.hook_socket.peer import Peer
@@ -191,3 +193,13 @@ async def gated(
         async with trio.open_nursery() as nursery:
             yield GateRoom(room, gate, nursery)
             nursery.cancel_scope.cancel()
+
+
+def is_settled(room: GateRoom, session: str = "s") -> None:
+    """Nothing is held, no ask is open, and every judge accepts the log."""
+    events = room.room.events(session)
+    judge(events)
+    projected = project_state(events)
+    assert projected["violations"] == []
+    assert [one["pending"] for one in projected["sessions"]] == [[]]
+    assert room.gate.status()["held"] == 0

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 import trio
-from aep_sdk.projection import project_state
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from faults import Faults
-from gate_room import GateRoom, Shim, gated
+from gate_room import GateRoom, Shim, gated, is_settled
 from judge import judge
 from kimiaepd.gate import wording
 from kimiaepd.gate.gate import NOTHING
@@ -36,16 +35,6 @@ def reason(reply: bytes) -> JSON:
     assert isinstance(output, dict)
     assert (output["hookEventName"], output["permissionDecision"]) == ("PreToolUse", "deny")
     return output["permissionDecisionReason"]
-
-
-def is_settled(room: GateRoom, session: str = "s") -> None:
-    """Nothing is held, no ask is open, and every judge accepts the log."""
-    events = room.room.events(session)
-    judge(events)
-    projected = project_state(events)
-    assert projected["violations"] == []
-    assert [one["pending"] for one in projected["sessions"]] == [[]]
-    assert room.gate.status()["held"] == 0
 
 
 async def test_a_call_is_asked_about_and_a_denial_reaches_it_with_its_reason(

@@ -15,11 +15,9 @@ from pathlib import Path
 
 import pytest
 import trio
-from aep_sdk.projection import project_state
 from attrs import define, field
 
-from gate_room import GateRoom, gated
-from judge import judge
+from gate_room import GateRoom, gated, is_settled
 from kimiaepd import shim as shim_room
 from kimiaepd.hook_socket.endpoint import bind
 from kimiaepd.hook_socket.peer import Peer
@@ -27,6 +25,7 @@ from kimiaepd.hook_socket.server import Limits, serve
 from kimiaepd.hook_socket.wire import encode_request
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.setup.command import Command
+from stub_handler import Stub
 
 ROUNDS = 100
 MOST_MS = 20.0
@@ -41,7 +40,7 @@ def pre_tool_use(call_id: str = "c1", session: str = "s") -> bytes:
 
 
 @define
-class Handler:
+class Handler(Stub):
     """The daemon, as far as hooks go."""
 
     room: GateRoom
@@ -51,15 +50,6 @@ class Handler:
 
     def oversized(self, head: bytes, size: int, started_ns: int) -> None:
         raise AssertionError
-
-    def status(self) -> JSONObject:
-        return {}
-
-    async def reload(self) -> JSONObject:
-        return {}
-
-    def console(self, *, read_only: bool, with_token: bool) -> JSONObject:
-        return {}
 
 
 @define
@@ -116,14 +106,6 @@ async def serving(folder: Path) -> AsyncIterator[Served]:
             yield Served(endpoint.path, room, stopping, held, over)
             room.gate.stop()
             stopping.set()
-
-
-def is_settled(room: GateRoom, session: str = "s") -> None:
-    events = room.room.events(session)
-    judge(events)
-    projected = project_state(events)
-    assert projected["violations"] == []
-    assert [one["pending"] for one in projected["sessions"]] == [[]]
 
 
 @pytest.mark.parametrize(

@@ -27,13 +27,14 @@ from kimiaepd.hook_socket.peer import Peer
 from kimiaepd.hook_socket.server import DRAIN_SECONDS, Limits, raise_descriptor_limit, serve
 from kimiaepd.hook_socket.wire import encode_request
 from kimiaepd.mapping.json_value import JSONObject, parse
+from stub_handler import Stub
 
 FRAME = encode_request("hook", 7, b"body")
 MIB = 1 << 20
 
 
 @define
-class Handler:
+class Handler(Stub):
     """Counts hooks; holds those whose body is "hold" until it is let go."""
 
     hooks: int = 0
@@ -48,15 +49,6 @@ class Handler:
 
     def oversized(self, head: bytes, size: int, started_ns: int) -> None:
         self.over.append(size)
-
-    def status(self) -> JSONObject:
-        return {}
-
-    async def reload(self) -> JSONObject:
-        return {"ok": True}
-
-    def console(self, *, read_only: bool, with_token: bool) -> JSONObject:
-        return {}
 
 
 @define

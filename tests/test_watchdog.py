@@ -22,9 +22,9 @@ from kimiaepd import watchdog
 from kimiaepd.hook_socket import endpoint
 from kimiaepd.hook_socket.client import NotAnswering
 from kimiaepd.hook_socket.server import Limits, serve
-from kimiaepd.mapping.json_value import JSONObject
 from kimiaepd.watchdog import Pace, feed, pace
 from live import scratch
+from stub_handler import Stub
 
 PATIENCE = 30.0
 
@@ -152,24 +152,6 @@ async def test_a_defect_is_not_hidden(autojump_clock: MockClock) -> None:
 # --- through a real socket ----------------------------------------------------------------------
 
 
-class Nobody:
-    """A handler that has nothing to do."""
-
-    async def hook(self, body: bytes, started_ns: int, peer: object) -> bytes:
-        return b""
-
-    def oversized(self, head: bytes, size: int, started_ns: int) -> None: ...
-
-    def status(self) -> JSONObject:
-        return {}
-
-    async def reload(self) -> JSONObject:
-        return {}
-
-    def console(self, *, read_only: bool, with_token: bool) -> JSONObject:
-        return {}
-
-
 @contextmanager
 def ears(path: Path) -> Iterator[socket.socket]:
     """A service manager's notification socket."""
@@ -194,7 +176,7 @@ async def test_a_serving_accept_loop_is_fed_and_a_stop_ends_it(folder: Path) -> 
     environ = {"NOTIFY_SOCKET": str(folder / "n")}
     with ears(folder / "n") as manager, trio.fail_after(10):
         async with trio.open_nursery() as nursery:
-            await nursery.start(partial(serve, listening, Nobody(), Limits(), stopping=stopping))
+            await nursery.start(partial(serve, listening, Stub(), Limits(), stopping=stopping))
             await nursery.start(watchdog.run, QUICK, environ, listening.path, stopping)
             for _ in range(2):
                 said = await trio.to_thread.run_sync(manager.recv, 100)
