@@ -1,8 +1,8 @@
 """The `kimi web` servers of this home: which there are, and whether they take the home's token.
 
 Rules:
-- Two calls are made, `healthz` and `meta`, and no other: listing sessions can wake them, and fires
-  the user's own hooks.
+- Two calls are made, `healthz` and `meta`, and no other: most calls about a session wake it, which
+  fires the user's own hooks (`web/answers.py`).
 - The token goes to this machine alone, and only to what has just answered as such a server does.
 - A server reads its hooks once (observed at 0.28.0 and 2.1.0), so one that is older than its
   config.toml may run others; the vendor's own save touches that file too: so it is a warning alone.
