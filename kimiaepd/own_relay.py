@@ -70,14 +70,16 @@ class OwnRelay:
         except UserError as error:
             log.warning("no relay of our own; events stay on disk", why=str(error))
             return None
-        held.callback(listener.close)
+        opened = held.enter_context(ExitStack())
+        opened.callback(listener.close)
         envelope.warm()  # before the first hook can come, which would wait for it
         port = listener.getsockname()[1]
         url = f"http://{HOST}:{port}"
         try:
             collector = Collector(Hub(), Access.open(state_dir, Site.at(HOST, port)))
-            held.enter_context(place.announced(state_dir, url, os.getpid()))
+            opened.enter_context(place.announced(state_dir, url, os.getpid()))
         except (UserError, OSError) as error:
+            opened.close()  # nobody shall wait at a port that is not served
             log.warning("no relay of our own; events stay on disk", why=str(error))
             return None
         return cls(

@@ -353,6 +353,17 @@ async def test_what_cannot_be_understood_is_refused_at_once(
     assert answer.text
 
 
+async def test_a_session_that_cannot_be_said_in_utf_8_has_no_id_to_resume_by(place: Place) -> None:
+    odd = event("\ud800", source="aep://host/odd")
+    async with place.client() as client:
+        body = json.dumps(odd).encode()
+        assert (await client.post("/events", content=body, headers=POST)).status_code == 202
+        answer = await client.get("/stream", params={"live": "0", "from": "all"})
+    lines = answer.content.decode("utf-8").splitlines()
+    assert len(seqs(lines)) == 1
+    assert not any(one.startswith("id:") for one in lines)
+
+
 class Watcher:
     """A consumer that reads a live stream, byte by byte: no client library in between."""
 

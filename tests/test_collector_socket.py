@@ -416,6 +416,20 @@ async def test_too_many_connections_are_turned_away(
         assert await denied(place, bearer) == 503
 
 
+async def test_whoever_only_observes_leaves_places_for_who_may_control(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(routes, "KEPT", 2)
+    observer = (b"Authorization", f"Bearer {place.observer}".encode())
+    async with connected(place.port, observer):
+        assert await denied(place, observer) == 503
+        async with place.client(place.observer) as client:
+            assert (await client.get("/stream")).status_code == 503
+        async with talking(place), talking(place):
+            assert place.collector.connections == 3
+
+
 async def test_when_the_collector_stops_everybody_is_told(tmp_path: Path) -> None:
     ends: list[tuple[list[JSONObject], int | None]] = []
 

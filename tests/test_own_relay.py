@@ -7,6 +7,8 @@ import json
 import re
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
@@ -342,6 +344,78 @@ async def test_a_crash_is_contained_and_mended_and_nothing_that_was_held_is_lost
         assert not nursery.cancel_scope.cancelled_caught
 
 
+CRASHING = """
+import sys
+import trio
+from kimiaepd import backoff, cli, own_relay
+
+backoff.CAP_SECONDS = 0.02
+serve = own_relay.serve
+left = 10
+
+async def failing(*args, task_status):
+    global left
+    async with trio.open_nursery() as failing_nursery:
+        await failing_nursery.start(serve, *args)
+        task_status.started()
+        if left:
+            left -= 1
+            await trio.sleep(0.1)
+            raise RuntimeError("a defect")
+
+own_relay.serve = failing
+sys.argv = ["kimiaepd", "run"]
+cli.main()
+"""
+
+
+def start_crashing(live: Live) -> None:
+    """Start a daemon whose relay fails ten times, whatever it is doing at the time."""
+    with (live.home / "stderr").open("a") as stderr:
+        live.process = subprocess.Popen(
+            [sys.executable, "-c", CRASHING],
+            env=live.environ,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
+    assert live.process.stdout is not None
+    assert "ready" in live.process.stdout.readline()
+
+
+async def test_crashes_in_the_middle_of_delivery_lose_nothing_and_disorder_nothing(
+    live: Live,
+) -> None:
+    await trio.to_thread.run_sync(start_crashing, live)
+    count = 0
+    with trio.fail_after(30):
+        while await crashes(live) < 10:
+            await trio.to_thread.run_sync(partial(hooks, live, 20, f"s{count}"))
+            count += 1
+    async with consumer(live) as client:
+        await client.say(EVERYTHING)
+        came: dict[str, None] = {}  # a line may come again: redelivery traverses the hop
+        while len(came) < 20 * count:
+            came |= dict.fromkeys(await lines(client, 1))
+        assert sorted(came) == sorted(logged(live))
+        places = [(json.loads(line)["session"], json.loads(line)["seq"]) for line in came]
+        for number in range(count):
+            mine = [seq for session, seq in places if session == f"s{number}"]
+            assert mine == sorted(mine)
+    said = (live.home / "stderr").read_text()
+    assert said.count("a part failed and is begun again") == 10
+    assert '"part": "collector"' in said
+    assert '"part": "relay"' not in said
+
+
+async def crashes(live: Live) -> int:
+    relay = (await request(live.where.socket, "status", timeout=2.0))["relay"]
+    assert isinstance(relay, dict)
+    assert isinstance(relay["own"], dict)
+    assert isinstance(relay["own"]["crashes"], int)
+    return relay["own"]["crashes"]
+
+
 def event(seq: int) -> JSONObject:
     return {
         "aep": "0.1", "id": f"e-{seq}", "type": "run.started", "time": "2026-12-01T00:00:00.000Z",
@@ -369,3 +443,18 @@ async def test_without_a_token_of_its_own_the_daemon_takes_hooks_all_the_same(li
     said = (live.home / "stderr").read_text()
     assert "others can read this token" in said
     assert "kimiaepd token rotate" in said
+
+
+@pytest.mark.parametrize("is_in_the_way", ["collector-token", place.NAME])
+def test_a_relay_that_cannot_be_leaves_nobody_waiting_at_its_port(
+    tmp_path: Path, is_in_the_way: str
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    loaded = settings.load({"HOME": str(tmp_path), "KIMIAEPD_COLLECTOR_PORT": str(port)})
+    (loaded.paths.state_dir / is_in_the_way).mkdir(parents=True)
+    with ExitStack() as held:
+        assert OwnRelay.open(loaded, held) is None
+        with socket.socket() as client, pytest.raises(ConnectionRefusedError):
+            client.connect(("127.0.0.1", port))

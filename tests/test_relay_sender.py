@@ -14,7 +14,7 @@ import trio
 from attrs import define, field
 
 from fake_relay import TOKEN, FakeRelay
-from kimiaepd.backoff import Backoff
+from kimiaepd.backoff import BASE_SECONDS, Backoff
 from kimiaepd.mapping.event import Capture
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.relay import frames
@@ -236,6 +236,26 @@ async def test_a_refused_token_is_said_and_tried_again_slowly(
         p.log("a")
         await relay.until(lambda: p.sender.outbox.is_settled)
     assert set(waits) == {300.0}
+
+
+async def test_a_token_that_was_renewed_while_it_was_shown_is_no_reason_to_wait_for_minutes(
+    tmp_path: Path, relay: FakeRelay
+) -> None:
+    relay.switches.refuse = 401
+    waits: list[float] = []
+    tokens = iter(["the-old-one"])
+
+    def uniform(low: float, high: float) -> float:
+        waits.append(high)
+        relay.switches.refuse = None
+        return 0.01
+
+    async with post(tmp_path, relay) as p:
+        p.sender.token = lambda: next(tokens, TOKEN)
+        p.sender.backoff.uniform = uniform
+        p.log("a")
+        await relay.until(lambda: p.sender.outbox.is_settled)
+    assert waits == [BASE_SECONDS]
 
 
 @pytest.mark.parametrize("fails", ["last_event", "_behind", "Positions.starts"])

@@ -50,6 +50,9 @@ AT_ONCE = 8
 MOST_CONNECTIONS = 256
 """Streams and sockets at once; one more is turned away."""
 
+KEPT = 16
+"""Of those, for who may control: whoever only observes shall not shut out emitters and people."""
+
 
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 _NOT_STORED = {"Cache-Control": "no-store"}
@@ -213,7 +216,7 @@ class Collector:
         """Server-sent events (section 3.3)."""
         if refusal := self._refuse(request, Role.OBSERVE, request.scope["query_string"]):
             return refusal
-        if self.connections >= MOST_CONNECTIONS:
+        if self._is_full(self.access.role(request.headers.raw, request.scope["query_string"])):
             return PlainTextResponse("too many connections", 503, headers={"Retry-After": "5"})
         try:
             demand = read_query(request.query_params, request.headers.get("last-event-id"))
@@ -221,6 +224,9 @@ class Collector:
             return PlainTextResponse(str(error), 400)
         live = request.query_params.get("live") != "0"
         return _Counted(self, EventStream(self.hub, demand, live, self.stopping))
+
+    def _is_full(self, role: Role) -> bool:
+        return self.connections >= MOST_CONNECTIONS - (KEPT if role < Role.CONTROL else 0)
 
     def longest_message(self, headers: Headers, query: bytes) -> int:
         """Bytes of a message that a socket's other side may send, by what it shows."""
@@ -234,7 +240,7 @@ class Collector:
         if handshake.role is Role.NONE or not self.access.is_own(headers):
             await _deny(socket, handshake.role)
             return
-        if self.connections >= MOST_CONNECTIONS:
+        if self._is_full(handshake.role):
             await socket.send_denial_response(
                 PlainTextResponse("too many connections", 503, headers={"Retry-After": "5"})
             )

@@ -34,8 +34,8 @@ _HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
-_UNFIT = re.compile(r"[\r\n\0]")
-"""What no field of a message can have in it."""
+_UNFIT = re.compile("[\r\n\0\ud800-\udfff]")
+"""What no field of a message can have in it; a lone surrogate is no UTF-8."""
 
 
 @define(eq=False)

@@ -190,6 +190,10 @@ class RelaySender:
         except TooLargeError:
             self._lower_the_limit()
             raise
+        except RefusedError:
+            if self.token() != token:
+                raise LinkError("the token was renewed while we showed the old one") from None
+            raise
         finally:
             self._link = None
             unproven = self.outbox.unproven()
