@@ -103,18 +103,23 @@ class _Http1(H11Protocol):
         """No other one is changed over to."""
 
     async def _create_stream(self, request: h11.Request) -> None:
-        headers = [(name, value) for name, value in request.headers if name != _PACKING]
-        unpacked = h11.Request(
-            method=request.method,
-            target=request.target,
-            headers=headers,
-            http_version=request.http_version,
-        )
-        await super()._create_stream(unpacked)
+        await super()._create_stream(_unpacked(request))
         if isinstance(self.stream, WSStream):
-            self.stream.buffer.max_length = self._longest(
-                headers, request.target.partition(b"?")[2]
-            )
+            query = request.target.partition(b"?")[2]
+            self.stream.buffer.max_length = self._longest(list(request.headers), query)
             is_early = isinstance(self.connection, H11WSConnection) and self.connection.buffer
             if is_early or self.stream.closed:
                 await self.send(Closed())
+
+
+def _unpacked(request: h11.Request) -> h11.Request:
+    """The same request without the wish for packed messages."""
+    headers = [(name, value) for name, value in request.headers if name != _PACKING]
+    if len(headers) == len(request.headers):
+        return request
+    return h11.Request(
+        method=request.method,
+        target=request.target,
+        headers=headers,
+        http_version=request.http_version,
+    )
