@@ -33,6 +33,9 @@ WhenUnreachable: TypeAlias = Literal["pass", "hold"]
 HoldMs = NewType("HoldMs", int)
 RelayUrl = NewType("RelayUrl", str)
 AbsoluteFile = NewType("AbsoluteFile", str)
+Program = NewType("Program", tuple[str, ...])
+"""A program and its arguments; none at all where it is empty."""
+
 Port = NewType("Port", int)
 
 LARGEST_PORT = 65_535
@@ -112,6 +115,8 @@ class GateSettings:
         rules: rules for every session, as `[[gate.rules]]`: id, tool_name (a glob), decision
             ("approved", "rejected"), matcher {kind, value}, reason, created_at, created_by.
         sessions: `mode` and `rules` of single sessions, by their id.
+        notify_command: a program and its arguments, run as a hold begins and as it ends with a JSON
+            object on stdin (`notifier.py`); by its absolute path, or by a name found on PATH.
     """
 
     enabled: bool = False
@@ -122,6 +127,7 @@ class GateSettings:
     when_unreachable: WhenUnreachable = "pass"
     rules: tuple[Rule, ...] = ()
     sessions: dict[str, SessionPolicy] = field(factory=dict)
+    notify_command: Program = Program(())
 
     def __attrs_post_init__(self) -> None:
         ids = [rule.id for rule in self.every_rule()]
@@ -137,6 +143,17 @@ class GateSettings:
         """The rules for everything, then those of single sessions."""
         own = (rule for session in self.sessions.values() for rule in session.rules)
         return (*self.rules, *own)
+
+
+@frozen
+class InstructSettings:
+    """What a person says to a session from elsewhere (opt in).
+
+    Attributes:
+        enabled: whether instructions are taken; they go with the session's next prompt.
+    """
+
+    enabled: bool = False
 
 
 @frozen
@@ -183,6 +200,7 @@ class Settings:
     log: LogSettings = LogSettings()
     hooks: HookSettings = HookSettings()
     gate: GateSettings = GateSettings()
+    instruct: InstructSettings = InstructSettings()
     relay: RelaySettings = RelaySettings()
     collector: CollectorSettings = CollectorSettings()
     session_idle_hours: int = 24
@@ -197,6 +215,7 @@ VARIABLES = {
     "AEP_KIMI_CONTROL": "gate.enabled",
     "AEP_KIMI_GATE_TOOLS": "gate.tools",
     "AEP_ATTENTION_TIMEOUT_MS": "gate.hold_ms",
+    "AEP_INSTRUCT": "instruct.enabled",
     "AEP_RELAY_URL": "relay.url",
     "KIMIAEPD_COLLECTOR": "collector.enabled",
     "KIMIAEPD_COLLECTOR_PORT": "collector.port",
@@ -297,7 +316,7 @@ def _text(value: object, origin: str) -> str:
 
 def _from_text(key: str, text: str) -> object:
     """What a variable says, as the file would say it; a wrong text stays one, and is refused."""
-    if key in ("gate.enabled", "collector.enabled"):
+    if key in ("gate.enabled", "instruct.enabled", "collector.enabled"):
         return {"1": True, "true": True, "0": False, "false": False}.get(text.lower(), text)
     if key in ("gate.hold_ms", "collector.port") and text.isascii() and text.isdigit():
         return int(text)
@@ -362,6 +381,16 @@ def _absolute_file(value: object, _: object) -> AbsoluteFile:
     raise ValueError("must be an absolute path")
 
 
+def _program(value: object, _: object) -> Program:
+    words = [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
+    name = words[0] if words else ""
+    # A path that is not absolute would be looked for wherever the daemon happens to run.
+    is_found = name.startswith("/") or (bool(name) and "/" not in name)
+    if value == [] or (value == words and is_found and not any("\0" in word for word in words)):
+        return Program(tuple(words))
+    raise ValueError("must be a list: a program (absolute, or found on PATH), then its arguments")
+
+
 def _capture(value: object, _: object) -> Capture:
     words = [level.word for level in Capture]
     if isinstance(value, str) and value in words:
@@ -401,6 +430,7 @@ _CONVERTER.register_structure_hook_func(lambda kind: kind is HoldMs, _hold_ms)
 _CONVERTER.register_structure_hook_func(lambda kind: kind is RelayUrl, _relay_url)
 _CONVERTER.register_structure_hook_func(lambda kind: kind is Port, _port)
 _CONVERTER.register_structure_hook_func(lambda kind: kind is AbsoluteFile, _absolute_file)
+_CONVERTER.register_structure_hook_func(lambda kind: kind is Program, _program)
 _CONVERTER.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _names)
 _CONVERTER.register_structure_hook_func(lambda kind: kind in _WORDS, _literal)
 _CONVERTER.register_structure_hook_func(lambda kind: kind == dict[str, Capture], _table)

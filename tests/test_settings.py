@@ -72,6 +72,12 @@ def test_names_come_from_a_list_or_from_commas(environ: dict[str, str]) -> None:
         ('[gate]\noptions = "3"', "gate.options: must be one of two, four"),
         ("[gate]\nwhen_unreachable = 1", "gate.when_unreachable: must be one of pass, hold"),
         ("[gate]\ntools = 1", "gate.tools: must be a list of names"),
+        ('[gate]\nnotify_command = "x"', "gate.notify_command: must be a list: a program"),
+        ('[gate]\nnotify_command = ["x", 1]', "gate.notify_command: must be a list: a program"),
+        ('[gate]\nnotify_command = ["bin/x"]', "gate.notify_command: must be a list: a program"),
+        ('[gate]\nnotify_command = ["", "x"]', "gate.notify_command: must be a list: a program"),
+        ('[gate]\nnotify_command = ["/x", "a\\u0000"]', "gate.notify_command: must be a list"),
+        ("[instruct]\nenabled = 1", "instruct.enabled: must be true or false"),
         ("gate.rules = 3", "gate.rules: must be tables, each under [[gate.rules]]"),
         ("gate.rules = [3]", "gate.rules[0]: must be a table"),
         ('[[gate.rules]]\nid = "a"', "gate.rules[0].tool_name: is missing"),
@@ -252,3 +258,22 @@ def test_the_gate_s_terms_come_from_the_file_and_its_tools_from_the_environment_
     assert [rule.id for rule in gate.policy.rules_of("t")] == ["a"]
     environ["AEP_KIMI_GATE_TOOLS"] = "Write, mcp__*"
     assert settings.load(environ).gate.policy.tools == ("Write", "mcp__*")
+
+
+def test_whoever_is_told_of_a_hold_is_a_program_and_its_arguments_as_they_stand(
+    environ: dict[str, str],
+) -> None:
+    assert settings.load(environ).gate.notify_command == ()
+    for command in (["notify-me", "a, b", " c "], ["/opt/it/notify me"], []):
+        config(environ, f"[gate]\nnotify_command = {command!r}\n")
+        assert settings.load(environ).gate.notify_command == tuple(command)
+
+
+def test_instructions_are_taken_where_the_file_or_the_variable_says_so(
+    environ: dict[str, str],
+) -> None:
+    assert not settings.load(environ).instruct.enabled
+    config(environ, "[instruct]\nenabled = true\n")
+    assert settings.load(environ).instruct.enabled
+    environ["AEP_INSTRUCT"] = "0"
+    assert not settings.load(environ).instruct.enabled
