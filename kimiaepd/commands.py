@@ -8,7 +8,8 @@ Rules:
 - The acknowledgement is an ordinary event of its session, with `cause` the command. For a session
   that is not known it is sent and not logged; it has a place in its order all the same, because an
   event about a session without one is none (AEP-0001 section 5.2).
-- The answer does not wait: a handler decides at once, and what comes of it are events of its own.
+- The answer does not wait: a handler decides at once, and what comes of it are events of its own,
+  after the acknowledgement (`Decision.then`): so a log tells them in the order of their causes.
 - Nobody needs many commands: beyond `BURST` at once and `PER_SECOND` they are "busy", and that is
   not logged, so that no relay can fill the disk.
 
@@ -72,10 +73,12 @@ class Decision:
     Attributes:
         reason: None where it is accepted.
         detail: for people; rides at `redacted`.
+        then: what is done once the answer is in the log.
     """
 
     reason: Reason | None = None
     detail: str | None = None
+    then: Callable[[], object] | None = field(default=None, eq=False, repr=False)
 
 
 ACCEPTED = Decision()
@@ -180,6 +183,8 @@ class Commands:
         self._recorded[key] = answer(command, _draft(decision))
         if len(self._recorded) > MOST:
             self._recorded.popitem(last=False)
+        if decision.then:
+            self._do(command, decision.then)
 
     def _is_too_much(self) -> bool:
         now = self.clock()
@@ -205,6 +210,12 @@ class Commands:
             # A defect of one handler must not end delivery.
             log.exception("a command's handler failed", type=command.type)
             return Decision("refused", "the handler failed")
+
+    def _do(self, command: Command, then: Callable[[], object]) -> None:
+        try:
+            then()
+        except Exception:
+            log.exception("what comes of a command failed", type=command.type)
 
 
 def _draft(decision: Decision) -> Draft:

@@ -34,6 +34,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 _NEVER_SHED = (
     *("attention.", "session.", "run.", "tool.denied", "error.", "control."),
     f"x.{AGENT}.log.",
+    f"x.{AGENT}.instruction.",
 )
 _LIGHT = (None, "debug", "info")
 

@@ -150,7 +150,7 @@ class SessionBook:
         """After a start: what was open, so that what waited is decided and a status shows it."""
         for session_id, record in sorted(self.ledger.items(), key=lambda item: _seen_s(item[1])):
             quiet = self._quiet_seconds(record)
-            waits = not _state_of(record).keys().isdisjoint(("waits", "holds"))
+            waits = not _state_of(record).keys().isdisjoint(("waits", "holds", "instructions"))
             if waits or (record.get("open") and quiet <= self.idle_seconds):
                 self.get(session_id, now).seen_at = now - quiet
             elif not record.get("over") and quiet <= self.idle_seconds:
@@ -209,7 +209,7 @@ class SessionBook:
 
     def _let_go(self, session: Session, now: float) -> None:
         if session.state.is_unsettled:
-            session.machine.settle(now)
+            session.machine.settle(now, "session-idle")
         self.keep(session)
         self._duplicates_before += session.machine.duplicates
         del self._sessions[session.id]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from attrs import define, field
+from structlog.testing import capture_logs
 
 from kimiaepd import commands as room
 from kimiaepd.commands import ACCEPTED, Command, Commands, Decision, read_command
@@ -117,6 +118,27 @@ def test_a_rejection_carries_its_detail_at_the_redacted_level() -> None:
     assert desk.take() == "control.rejected refused"
     levels = {one.path[0]: one.level.word for one in desk.acknowledged[-1][1].fields}
     assert levels == {"reason": "metadata", "detail": "redacted"}
+
+
+def test_what_comes_of_a_command_comes_once_and_after_its_answer() -> None:
+    done: list[int] = []
+    desk = Desk()
+    desk.decision = Decision(then=lambda: done.append(len(desk.acknowledged)))
+    assert desk.take() == "control.accepted"
+    desk.commands.take(dict(COMMAND))
+    assert done == [1]
+
+
+def test_what_fails_to_come_of_a_command_costs_no_other() -> None:
+    def broken() -> None:
+        raise RuntimeError("oh")
+
+    desk = Desk(decision=Decision(then=broken))
+    with capture_logs() as logs:
+        assert desk.take() == "control.accepted"
+    assert [line["log_level"] for line in logs] == ["error"]
+    desk.decision = ACCEPTED
+    assert desk.take(id="c2") == "control.accepted"
 
 
 def test_a_handler_that_fails_costs_its_own_command_alone() -> None:

@@ -28,6 +28,7 @@ from kimiaepd.lifecycle.state import (
     Ask,
     Call,
     Hold,
+    Instruction,
     PastAsk,
     Run,
     State,
@@ -35,6 +36,7 @@ from kimiaepd.lifecycle.state import (
     short,
 )
 from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.mapping.own_levels import DELIVERED, DROPPED, QUEUED
 from kimiaepd.mapping.payloads import HookPayload
 
 TAIL = 2048
@@ -196,6 +198,17 @@ def _asks_of(state: State, event: JSONObject) -> list[Ask]:
     return [ask for ask in state.asks.values() if ask.requested == event.get("subject")]
 
 
+def _instruction_queued(state: State, event: JSONObject) -> None:
+    state.instructions.append(Instruction(_word(event.get("cause"))))
+
+
+def _instruction_ended(state: State, event: JSONObject) -> None:
+    command = event.get("cause")
+    ended = next((one for one in state.instructions if one.command == command), None)
+    if ended:
+        state.instructions.remove(ended)
+
+
 def _moment_ns(event: JSONObject) -> int:
     try:
         return round(datetime.fromisoformat(_word(event.get("time"))).timestamp() * 1e9)
@@ -217,4 +230,7 @@ _HANDLERS: dict[str, Callable[[State, JSONObject], None]] = {
     "attention.answered": _answered,
     "attention.resolved": _ask_ended,
     "attention.timeout": _ask_ended,
+    QUEUED: _instruction_queued,
+    DELIVERED: _instruction_ended,
+    DROPPED: _instruction_ended,
 }

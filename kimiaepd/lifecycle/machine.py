@@ -16,18 +16,19 @@ Rules:
   `TWICE_NS`); else it degrades. A second terminal is never logged.
 - What our own gate holds ends with its session, before anything else of that, and by nothing else
   here. A PreToolUse leaves behind what the gate is to decide about (`Machine.begun`).
+- Instructions that are queued are dropped last of all, just before the session's end itself.
 
 It reads no clock: time comes with each hook and with `tick`. The observer owns the waiting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
 from attrs import evolve
 
-from kimiaepd.lifecycle import asks, calls, holds, runs, subagents, waits
+from kimiaepd.lifecycle import asks, calls, holds, instructions, runs, subagents, waits
 from kimiaepd.lifecycle.calls import Standing
 from kimiaepd.lifecycle.state import (
     NOW_NS,
@@ -36,6 +37,7 @@ from kimiaepd.lifecycle.state import (
     Emit,
     Hold,
     Hook,
+    Instruction,
     State,
     Wait,
     WaitKind,
@@ -51,6 +53,11 @@ TWICE_NS = 100_000_000
 
 _BEFORE_A_TERMINAL = (WaitKind.STOP, WaitKind.FAILURE, WaitKind.RESULT)
 _EVERYTHING = tuple(WaitKind)
+
+
+def _by_us(now: float) -> Hook:
+    """The moment of what no hook stands behind."""
+    return Hook(HookPayload(), Draft(""), now, NOW_NS)
 
 
 class Machine:
@@ -95,15 +102,30 @@ class Machine:
         while wait := waits.due(self.state, now):
             self._settle(wait)
 
-    def settle(self, now: float = 0.0) -> None:
-        """Decide everything that waits, as if its time were up, and let go what is held.
+    def settle(self, now: float = 0.0, why: str = "daemon-restarted") -> None:
+        """Decide everything that waits, as if its time were up, and let go what is held or queued.
 
         In a state that was brought back it also completes the answers at which a process died.
+
+        Args:
+            now: monotonic seconds.
+            why: the reason that dropped instructions give.
         """
         for ask in [ask for ask in self.state.asks.values() if ask.answered]:
             self._finish(ask)
         self._settle_all(_EVERYTHING)
         self._dismiss_holds(now)
+        instructions.drop(self.state, self._emit, _by_us(now), why)
+
+    # --- instructions ---
+
+    def instruct(self, instruction: Instruction, now: float) -> None:
+        """Queue an instruction."""
+        instructions.queue(self.state, self._emit, _by_us(now), instruction)
+
+    def deliver(self, given: Sequence[Instruction], now: float) -> None:
+        """Say that instructions have arrived with a reply."""
+        instructions.deliver(self.state, self._emit, _by_us(now), given)
 
     # --- the gate's ---
 
@@ -160,6 +182,7 @@ class Machine:
         self._settle_all(_BEFORE_A_TERMINAL)
         runs.drain(state, self._emit, hook)
         state.subagents.background = 0
+        instructions.drop(state, self._emit, hook, "session-ended")
         if not state.ended:
             state.ended = True
             self._emit(hook.draft, hook, cause=logged)

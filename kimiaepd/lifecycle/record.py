@@ -23,6 +23,7 @@ from kimiaepd.lifecycle.state import (
     Call,
     Hold,
     Hook,
+    Instruction,
     PastAsk,
     Run,
     Stage,
@@ -85,6 +86,7 @@ class _Kept:
     asks: list[Ask] = field(factory=list)
     past_asks: list[_PastAsk] = field(factory=list)
     holds: list[_Hold] = field(factory=list)
+    instructions: list[str] = field(factory=list)
     delegating: dict[str, Stage] = field(factory=dict)
     background: int = 0
     waits: list[_KeptWait] = field(factory=list)
@@ -104,6 +106,7 @@ def to_record(state: State) -> JSONObject:
             for key, past in list(state.past_asks.items())[-PAST_KEPT:]
         ],
         "holds": [_hold(hold) for hold in state.holds.values()],
+        "instructions": [one.command for one in state.instructions],
         "delegating": {call: stage.value for call, stage in state.subagents.delegating.items()},
         "background": state.subagents.background,
         "waits": [_wait(wait) for wait in state.waits if wait.logged],
@@ -127,6 +130,7 @@ def from_record(record: JSONObject) -> State:
         asks={ask.key: ask for ask in kept.asks},
         past_asks={past[0]: PastAsk(*past[1:]) for past in kept.past_asks},
         holds={kept_hold[0]: _held(kept_hold) for kept_hold in kept.holds},
+        instructions=[Instruction(command) for command in kept.instructions],
         subagents=Subagents(kept.delegating, [], kept.background),
         waits=[wait.wait() for wait in kept.waits],
     )

@@ -7,7 +7,8 @@ Rules:
   every character one of four bytes, a session is under 1.5 MB; a few kB as a rule. There are as
   many holds as shims that wait: connections have a limit of their own.
 - It holds no content: ids, names, digests, flags and moments; a hook that waits keeps its draft,
-  and a hold its answer for as long as it takes to log it.
+  and a hold its answer for as long as it takes to log it. An instruction is its text, until that is
+  delivered; how much of that there may be is for whoever takes instructions to say (`instruct`).
 
 What the parts mean is in the rooms beside this one; how a state is kept on disk is `record.py`'s.
 """
@@ -224,6 +225,23 @@ class Wait:
     on_done: Callable[[], None] = lambda: None
 
 
+@define(eq=False)
+class Instruction:
+    """What a person said to the session from elsewhere; it goes with the next prompt.
+
+    Attributes:
+        command: the id of the command that it came with.
+        text: what the model is to be told; empty where that was in another process.
+        at: when it came (monotonic seconds); None where that was in another process.
+        is_in_hand: whether a reply that holds it is on its way.
+    """
+
+    command: str
+    text: str = field(default="", repr=False)  # a person's words, which no traceback may show
+    at: float | None = None
+    is_in_hand: bool = False
+
+
 class Stage(enum.Enum):
     """How far the subagent of a delegating call is, as far as hooks without a call tell."""
 
@@ -259,6 +277,7 @@ class State:
     asks: dict[str, Ask] = field(factory=dict)
     past_asks: dict[str, PastAsk] = field(factory=dict)
     holds: dict[str, Hold] = field(factory=dict)
+    instructions: list[Instruction] = field(factory=list)
     subagents: Subagents = field(factory=Subagents)
     waits: list[Wait] = field(factory=list)
     last_of: dict[str, tuple[str, int]] = field(factory=dict)
@@ -272,7 +291,7 @@ class State:
     def is_unsettled(self) -> bool:
         """Whether `Machine.settle` has something to say."""
         answered = any(ask.answered for ask in self.asks.values())
-        return bool(self.waits or self.holds) or answered
+        return bool(self.waits or self.holds or self.instructions) or answered
 
 
 def short(name: str) -> str:

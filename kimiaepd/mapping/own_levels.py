@@ -25,6 +25,11 @@ GAP = f"x.{AGENT}.log.gap"
 STOOD_DOWN = f"x.{AGENT}.gate.stood_down"
 """A session's gate holds nothing any more, because nobody answers."""
 
+QUEUED = f"x.{AGENT}.instruction.queued"
+DELIVERED = f"x.{AGENT}.instruction.delivered"
+DROPPED = f"x.{AGENT}.instruction.dropped"
+"""What becomes of an instruction."""
+
 
 @functools.cache
 def own_levels() -> Mapping[str, Mapping[Path, Capture]]:
@@ -32,6 +37,9 @@ def own_levels() -> Mapping[str, Mapping[Path, Capture]]:
     levels: dict[str, dict[Path, Capture]] = {
         GAP: {("count",): Capture.METADATA},
         STOOD_DOWN: {("timeouts",): Capture.METADATA},
+        QUEUED: {},
+        DELIVERED: {("queued_ms",): Capture.METADATA},
+        DROPPED: {("reason",): Capture.METADATA},
         web_rows.WORK_CHANGED: {(name,): Capture.METADATA for name in web_rows.WORK_FACTS},
     }
     for name, members in _written():
