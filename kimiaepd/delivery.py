@@ -58,13 +58,16 @@ class Delivery:
         """Deliver until told to stop and everything was, or until cancelled."""
         await self.supervisor.run(self.sender.run, task_status=task_status)
 
-    @property
-    def is_answerable(self) -> bool:
+    def is_answerable(self, *, is_notified: bool = False) -> bool:
         """Whether somebody could answer (AEP-0004 section 4.1): never over an open connection.
 
         Of a relay that is not ours nobody knows who looks at it; of ours we know.
+
+        Args:
+            is_notified: whether somebody is told of each hold, who may come and look then.
         """
-        return self.sender.is_authenticated and (self.own is None or self.own.is_attended)
+        attended = self.own is None or self.own.is_attended
+        return self.sender.is_authenticated and (attended or is_notified)
 
     def removed(self, session: str) -> None:
         """A session's log is gone."""

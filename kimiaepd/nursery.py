@@ -38,12 +38,15 @@ from kimiaepd.emitter import Emitter, clean_host
 from kimiaepd.errors import UserError
 from kimiaepd.gate.gate import RESPOND, Gate
 from kimiaepd.hook_socket import activation, endpoint
+from kimiaepd.hook_socket.conversation import Reply
 from kimiaepd.hook_socket.endpoint import Endpoint
 from kimiaepd.hook_socket.peer import Peer
 from kimiaepd.hook_socket.server import Limits, serve
+from kimiaepd.instruct import INSTRUCT, Instructions
 from kimiaepd.mapping.capture import Ceilings
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.mapping.redaction import Redactor
+from kimiaepd.notifier import Notifier
 from kimiaepd.observer import Observer
 from kimiaepd.own_relay import STOP_SECONDS, OwnRelay
 from kimiaepd.service_notify import notify
@@ -54,6 +57,7 @@ from kimiaepd.storage.epoch import next_epoch
 from kimiaepd.storage.journal import Journal, LogPolicy, Position
 from kimiaepd.storage.ledger import Ledger
 from kimiaepd.storage.private_directory import create_private
+from kimiaepd.supervisor import Supervisor
 from kimiaepd.terminal import Terminal
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -89,6 +93,7 @@ class Daemon:
         epoch: this start's number.
         delivery: the relay's part; None where none is configured.
         gate: what holds tool calls, where that is switched on.
+        notifier: tells a person's own program of holds.
     """
 
     settings: Settings
@@ -100,6 +105,7 @@ class Daemon:
     observer: Observer
     delivery: Delivery | None
     gate: Gate
+    notifier: Notifier
     started: float
 
     @property
@@ -107,7 +113,7 @@ class Daemon:
         """Our own relay, where there is one."""
         return self.delivery.own if self.delivery else None
 
-    async def hook(self, body: bytes, started_ns: int, peer: Peer) -> bytes:
+    async def hook(self, body: bytes, started_ns: int, peer: Peer) -> bytes | Reply:
         """One hook; what it gives back is what its shim writes out."""
         return await self.observer.hook(body, started_ns, peer)
 
@@ -147,6 +153,7 @@ class Daemon:
         # Hooks are registered for the gate that there is, and for as long as it holds.
         was = self.settings.gate
         self.gate.terms = evolve(fresh.gate, enabled=was.enabled, hold_ms=was.hold_ms)
+        self.notifier.command = fresh.gate.notify_command
         fixed = evolve(
             self.settings,
             capture=fresh.capture,
@@ -161,6 +168,7 @@ class Daemon:
     def status(self) -> JSONObject:
         """What `kimiaepd status` shows; the server adds its own counters."""
         paths = self.settings.paths
+        instructions = self.observer.instructions
         capture: dict[str, JSON] = {
             "default": self.settings.capture.default.word,
             **{name: level.word for name, level in self.settings.capture.overrides.items()},
@@ -179,6 +187,8 @@ class Daemon:
             "health": self.emitter.health.status(),
             "relay": self.delivery.status() if self.delivery else None,
             "gate": self.gate.status(),
+            "notifier": self.notifier.status(),
+            "instruct": instructions.status() if instructions else None,
             **self.observer.status(trio.current_time()),
         }
 
@@ -268,11 +278,14 @@ async def _deliver_meanwhile(daemon: Daemon, serve_hooks: Callable[[], Awaitable
     async with trio.open_nursery() as uplink_nursery:
         if daemon.delivery:
             await uplink_nursery.start(daemon.delivery.run)
+        notifying = Supervisor("notifier")
+        await uplink_nursery.start(notifying.run, daemon.notifier.run)
         try:
             await serve_hooks()
         finally:
             # Also where a second signal did not let the stop wait: it costs no time.
             daemon.observer.settle()
+        daemon.notifier.stop()
         if daemon.delivery:
             daemon.delivery.sender.stop()
         uplink_nursery.cancel_scope.deadline = trio.current_time() + UPLINK_SECONDS
@@ -350,7 +363,8 @@ def _assemble(
     )
     own = OwnRelay.open(settings, held) if _wants_own_relay(settings) else None
     delivery = open_delivery(settings, environ, book, held, own)
-    gate = _gate(settings, book, delivery)
+    notifier = Notifier(settings.gate.notify_command, environ)
+    gate = _gate(settings, book, delivery, notifier)
     return Daemon(
         settings=settings,
         load=load,
@@ -358,16 +372,41 @@ def _assemble(
         epoch=epoch,
         journal=journal,
         emitter=emitter,
-        observer=Observer(book, journal, gate, last_hook_ns=book.last_heard_ns()),
+        observer=Observer(
+            book,
+            journal,
+            gate,
+            _instructions(settings, book, delivery),
+            last_hook_ns=book.last_heard_ns(),
+        ),
         delivery=delivery,
         gate=gate,
+        notifier=notifier,
         started=trio.current_time(),
     )
 
 
-def _gate(settings: Settings, book: SessionBook, delivery: Delivery | None) -> Gate:
+def _instructions(
+    settings: Settings, book: SessionBook, delivery: Delivery | None
+) -> Instructions | None:
+    """Steering, where it is switched on; without a relay there is nobody to take it from."""
+    if not delivery or not settings.instruct.enabled:
+        return None
+    instructions = Instructions(book)
+    delivery.commands.register(INSTRUCT, instructions.take)
+    return instructions
+
+
+def _gate(
+    settings: Settings, book: SessionBook, delivery: Delivery | None, notifier: Notifier
+) -> Gate:
     """The gate, and who tells it that somebody is there."""
-    gate = Gate(book, settings.gate, lambda: delivery is not None and delivery.is_answerable)
+    gate = Gate(
+        book,
+        settings.gate,
+        lambda: delivery is not None and delivery.is_answerable(is_notified=bool(notifier.command)),
+        notifier.notify,
+    )
     if delivery and settings.gate.enabled:
         delivery.commands.register(RESPOND, gate.respond)
         delivery.commands.came = gate.somebody_came

@@ -8,7 +8,7 @@ Rules:
   a failure in a session that has never asked for anything. What the gate holds waits for a person.
 - One task (`run`) watches every deadline of every session; a hook only wakes it.
 
-Replies are empty, but for what the gate refuses.
+Replies are empty, but for what the gate refuses, and for instructions that go with a prompt.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from attrs import define, field
 
 from kimiaepd import probe
 from kimiaepd.gate.gate import NOTHING, Gate
+from kimiaepd.hook_socket.conversation import Reply
 from kimiaepd.hook_socket.peer import Peer
+from kimiaepd.instruct import Instructions
 from kimiaepd.lifecycle.state import Hook, Wait
 from kimiaepd.mapping.event import Capture, Draft, Field
 from kimiaepd.mapping.hooks import map_hook
@@ -59,6 +61,7 @@ class Observer:
         book: the sessions.
         journal: the log they are written to; only its sync is used here.
         gate: decides about tool calls; None where nothing is ever held.
+        instructions: what goes with a prompt; None where nothing is taken.
         bad: payloads that could not be understood, by kind.
         hooks: how many came.
         unsynced: hooks freed before their events were on disk, where they should have been.
@@ -71,6 +74,7 @@ class Observer:
     book: SessionBook
     journal: Journal
     gate: Gate | None = None
+    instructions: Instructions | None = None
     bad: Counter[str] = field(factory=Counter)
     hooks: int = 0
     unsynced: int = 0
@@ -79,7 +83,7 @@ class Observer:
     last_probe: str | None = None
     _woken: trio.Event = field(factory=trio.Event)
 
-    async def hook(self, body: bytes, started_ns: int, peer: Peer | None = None) -> bytes:
+    async def hook(self, body: bytes, started_ns: int, peer: Peer | None = None) -> bytes | Reply:
         """Take one hook in; gives back what its shim writes out.
 
         Args:
@@ -106,6 +110,8 @@ class Observer:
             reply = NOTHING
             await self._observed(session, hook)
         await self._acknowledge(session.id)
+        if payload.event == "UserPromptSubmit" and self.instructions:
+            return self.instructions.reply(session) or reply
         return reply
 
     def oversized(self, head: bytes, size: int, started_ns: int) -> None:

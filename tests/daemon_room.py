@@ -47,7 +47,8 @@ class Room:
 
     async def raw(self, body: bytes, started_ns: int | None = None) -> bytes:
         """One hook of any bytes."""
-        return await self.observer.hook(body, started_ns or time.time_ns())
+        said = await self.observer.hook(body, started_ns or time.time_ns())
+        return said if isinstance(said, bytes) else said.body
 
     def events(self, session: str = "s") -> list[JSONObject]:
         """What the log of a session holds."""

@@ -120,7 +120,9 @@ class GateRoom:
         return shim
 
     async def _run(self, shim: Shim, body: bytes, started_ns: int) -> None:
-        shim.replies.append(await self.room.observer.hook(body, started_ns, Peer(shim)))
+        said = await self.room.observer.hook(body, started_ns, Peer(shim))
+        assert isinstance(said, bytes)  # nothing is instructed here
+        shim.replies.append(said)
 
     async def answer(
         self, ask: str, answer: JSON, *, session: str = "s", command: str | None = None

@@ -19,6 +19,7 @@ from attrs import define, field
 
 from gate_room import GateRoom, gated, is_settled
 from kimiaepd import shim as shim_room
+from kimiaepd.hook_socket.conversation import Reply
 from kimiaepd.hook_socket.endpoint import bind
 from kimiaepd.hook_socket.peer import Peer
 from kimiaepd.hook_socket.server import Limits, serve
@@ -45,7 +46,7 @@ class Handler(Stub):
 
     room: GateRoom
 
-    async def hook(self, body: bytes, started_ns: int, peer: Peer) -> bytes:
+    async def hook(self, body: bytes, started_ns: int, peer: Peer) -> bytes | Reply:
         return await self.room.room.observer.hook(body, started_ns, peer)
 
     def oversized(self, head: bytes, size: int, started_ns: int) -> None:
