@@ -1,10 +1,12 @@
-"""What our own relay takes and gives: ingest, fan-out, and what it costs the hooks beside it.
+"""What our own relay takes, holds and gives, and what it costs the hooks beside it.
 
     python benchmarks/collector.py [--url URL --token TOKEN [--in-url]] [--events N]
 
 Without a URL it measures `kimiaepd collector` on one core, and then a daemon with its own relay and
 without, one after the other. With one it measures that relay alone, whatever it is: so it can stand
-beside another. A client here reads raw bytes, so that the figures are the relay's own.
+beside another; how much memory that one takes is not seen. A client here reads raw bytes, so that
+the figures are the relay's own. A relay that has been measured before holds what came then, and
+takes the same ids for the same events: begin with a new one.
 """
 
 from __future__ import annotations
@@ -20,14 +22,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import httpx
 import trio
 from attrs import frozen
 
-from daemon import cpu_seconds, round_trips
+from daemon import cpu_seconds, round_trips, rss_mib
 from kimiaepd.collector import place
+from kimiaepd.collector.history import EVENT_BYTES, Bounds
 from kimiaepd.mapping.json_value import JSONObject
 from scratch import daemon, percentiles
 
@@ -37,6 +40,16 @@ from ws_client import connected
 BATCH = 1_000
 HOOKS = 4_000
 CONSUMERS = (0, 1, 10, 50)
+HELD = Bounds().events
+"""Of one session; a relay that holds fewer gives fewer back."""
+
+MESSAGE, END = b"\ndata: ", b": replay-complete"
+
+REFUSED: JSONObject = {
+    "agent": "kimi-code", "type": ["tool.*", "run.*"], "severity": {"gte": "info"},
+    "subject": "what no event says",
+}  # fmt: skip
+"""A filter that reads four attributes, and wants nothing."""
 HELLO: JSONObject = {
     "type": "hello", "versions": ["0.1"], "role": "emitter", "capabilities": {},
     "identity": {"agent": "benchmark", "instance": "1"},
@@ -51,11 +64,13 @@ class Relay:
         url: its base.
         token: for everything.
         in_url: whether it takes the token in URLs alone, where it is a WebSocket.
+        pid: its process; None where it is another's.
     """
 
     url: str
     token: str
     in_url: bool = False
+    pid: int | None = None
 
     @property
     def port(self) -> int:
@@ -66,20 +81,24 @@ class Relay:
         return {"Authorization": f"Bearer {self.token}"}
 
 
-def event(session: str, seq: int) -> bytes:
-    made = {
+def event(session: str, seq: int, *, full: bool = False) -> bytes:
+    """A tool's end; at full it has what a subscriber with a ceiling may not see."""
+    data: JSONObject = {
+        "tool": {"name": "Bash", "call_id": f"c{seq}"},
+        **({"result": "x" * 32} if full else {"result_digest": "0" * 32}),
+    }
+    made: JSONObject = {
         "aep": "0.1", "id": f"{session}-{seq}", "type": "tool.completed", "subject": "Bash",
         "time": "2026-12-01T00:00:00.000Z", "agent": "kimi-code", "session": session,
         "source": f"aep://host/agent/kimi-code/session/{session}", "seq": seq, "epoch": 1,
-        "severity": "notice", "capture": "metadata", "run": "01M8RZ9Q6V9N8S3X2W1T0ABCDE",
-        "data": {"tool": {"name": "Bash", "call_id": f"c{seq}"}, "result_digest": "0" * 32},
+        "severity": "notice", "capture": "full" if full else "metadata",
+        "run": "01M8RZ9Q6V9N8S3X2W1T0ABCDE", "data": data,
     }  # fmt: skip
     return json.dumps(made, separators=(",", ":")).encode()
 
 
-async def post(relay: Relay, events: int, batch: int) -> float:
+async def post(relay: Relay, session: str, events: int, batch: int) -> float:
     """Events a second over POST, so many at once."""
-    session = f"post-{batch}"
     bodies = [
         b"\n".join(event(session, seq) for seq in range(first, first + batch))
         for first in range(0, events, batch)
@@ -93,56 +112,144 @@ async def post(relay: Relay, events: int, batch: int) -> float:
         return events / (time.perf_counter() - began)
 
 
-async def consume(
-    relay: Relay, session: str, events: int, *, task_status: trio.TaskStatus[None]
-) -> None:
-    """A stream of one session, until all of it came."""
-    query = f"filter=%7B%22session%22%3A%22{session}%22%7D"
+async def opened(relay: Relay, **query: str) -> trio.SocketStream:
+    """A stream that was answered."""
     request = (
-        f"GET /stream?{query} HTTP/1.1\r\nHost: 127.0.0.1:{relay.port}\r\n"
+        f"GET /stream?{urlencode(query)} HTTP/1.1\r\nHost: 127.0.0.1:{relay.port}\r\n"
         f"Authorization: Bearer {relay.token}\r\n\r\n"
     )
-    async with await trio.open_tcp_stream("127.0.0.1", relay.port) as stream:
-        await stream.send_all(request.encode())
-        head = bytes(await stream.receive_some())
-        assert head.startswith(b"HTTP/1.1 200"), head
+    stream = await trio.open_tcp_stream("127.0.0.1", relay.port)
+    await stream.send_all(request.encode())
+    head = bytes(await stream.receive_some(64))
+    assert head.startswith(b"HTTP/1.1 200"), head
+    return stream
+
+
+async def read(stream: trio.SocketStream, events: int) -> int:
+    """Read until so many came, or all that were held; how many that was."""
+    rest, count = b"", 0
+    while count < events and END not in rest:
+        piece = bytes(await stream.receive_some(1 << 18))
+        assert piece, "the relay hung up"
+        data = rest + piece
+        count += data.count(MESSAGE) - rest.count(MESSAGE)
+        rest = data[-len(END) - 16 :]
+    return count
+
+
+async def consume(
+    relay: Relay, session: str, events: int, capture: str, *, task_status: trio.TaskStatus[None]
+) -> None:
+    """A stream of one session, until all of it came."""
+    query = {"filter": json.dumps({"session": session})}
+    if capture:
+        query["capture"] = capture
+    async with await opened(relay, **query) as stream:
         task_status.started()
-        rest, count = b"", 0
-        while count < events:
-            data = rest + bytes(await stream.receive_some(1 << 18))
-            assert data != rest, "the relay hung up"
-            count += data.count(b"\ndata: ")
-            rest = data[-6:] if not data.endswith(b"\ndata: ") else b""
+        await read(stream, events)
 
 
-async def fan_out(relay: Relay, events: int, consumers: int) -> tuple[float, float]:
-    """Events a second over the WebSocket until every consumer has them; and messages a second."""
-    session = f"fan-{consumers}"
-    lines = [event(session, seq).decode() for seq in range(events)]
+async def drink(relay: Relay, wanted: JSONObject, *, task_status: trio.TaskStatus[None]) -> None:
+    """A consumer for good, which throws away what comes."""
+    async with await opened(relay, filter=json.dumps(wanted)) as stream:
+        task_status.started()
+        while await stream.receive_some(1 << 18):
+            pass
+
+
+async def send(relay: Relay, lines: list[str]) -> None:
+    """Over the WebSocket, a few at once, until they have been taken."""
     headers = () if relay.in_url else ((b"authorization", f"Bearer {relay.token}".encode()),)
     target = f"/socket?access_token={relay.token}" if relay.in_url else "/socket"
     async with connected(relay.port, *headers, target=target) as emitter:
         await emitter.say(HELLO)
         await emitter.until("hello")
-        async with trio.open_nursery() as reading_nursery:
-            for _ in range(consumers):
-                await reading_nursery.start(consume, relay, session, events)
-            began = time.perf_counter()
-            for first in range(0, events, 64):
-                await emitter.say(*lines[first : first + 64], {"type": "ping", "t": first})
-                while (await emitter.hear()).get("t") != first:
-                    pass
+        for first in range(0, len(lines), 64):
+            await emitter.say(*lines[first : first + 64], {"type": "ping", "t": first})
+            while (await emitter.hear()).get("t") != first:
+                pass
+
+
+async def fan_out(
+    relay: Relay,
+    session: str,
+    events: int,
+    consumers: int,
+    *,
+    full: bool = False,
+    capture: str = "",
+) -> float:
+    """Seconds an event, until every consumer has all of them."""
+    lines = [event(session, seq, full=full).decode() for seq in range(events)]
+    async with trio.open_nursery() as reading_nursery:
+        for _ in range(consumers):
+            await reading_nursery.start(consume, relay, session, events, capture)
+        began = time.perf_counter()
+        await send(relay, lines)
+    return (time.perf_counter() - began) / events
+
+
+async def beside(relay: Relay, session: str, events: int, consumers: int) -> float:
+    """Seconds an event, where so many look at it and want none."""
+    lines = [event(session, seq).decode() for seq in range(events)]
+    async with trio.open_nursery() as reading_nursery:
+        for _ in range(consumers):
+            await reading_nursery.start(drink, relay, REFUSED)
+        began = time.perf_counter()
+        await send(relay, lines)
         took = time.perf_counter() - began
-    return events / took, events * max(1, consumers) / took
+        reading_nursery.cancel_scope.cancel()
+    return took / events
+
+
+async def replay(relay: Relay, session: str) -> float:
+    """Events a second of what is held of a session."""
+    began = time.perf_counter()
+    query = {"filter": json.dumps({"session": session}), "from": "all", "live": "0"}
+    async with await opened(relay, **query) as stream:
+        count = await read(stream, HELD)
+    return count / (time.perf_counter() - began)
 
 
 async def measure(relay: Relay, events: int) -> None:
     print("| way in | consumers | events/s | messages/s |\n|---|---|---|---|")
-    print(f"| POST, {BATCH} at once | 0 | {await post(relay, events, BATCH):.0f} | |")
-    print(f"| POST, one by one | 0 | {await post(relay, events // 10, 1):.0f} | |")
+    print(f"| POST, {BATCH} at once | 0 | {await post(relay, 'batch', events, BATCH):.0f} | |")
+    print(f"| POST, one by one | 0 | {await post(relay, 'single', events // 10, 1):.0f} | |")
     for consumers in CONSUMERS:
-        came, went = await fan_out(relay, events if consumers < 10 else events // 4, consumers)
-        print(f"| WebSocket | {consumers} | {came:.0f} | {went:.0f} |")
+        count = events if consumers < 10 else events // 4
+        one = await fan_out(relay, f"fan-{consumers}", count, consumers)
+        print(f"| WebSocket | {consumers} | {1 / one:.0f} | {max(1, consumers) / one:.0f} |")
+    print(f"\nReplay: {await replay(relay, 'batch'):.0f} events a second.")
+    await extras(relay, events // 4)
+    if relay.pid:
+        await memory(relay, relay.pid)
+
+
+async def memory(relay: Relay, pid: int) -> None:
+    """What events that are held cost, where the process had all else it needs before."""
+    before = rss_mib(pid)
+    for number in range(4):
+        await post(relay, f"held-{number}", HELD, BATCH)
+    each = (rss_mib(pid) - before) * 2**20 / (4 * HELD)
+    line = len(event("held-0", 1000))
+    print(f"\nMemory: {each:.0f} bytes an event held; reckoned {line} + {EVENT_BYTES}.")
+
+
+async def extras(relay: Relay, events: int) -> None:
+    """What a filter costs, and a ceiling: each beside the same without it."""
+    print(
+        "\n| what | microseconds an event without | with | for each consumer |\n|---|---|---|---|"
+    )
+    bare, looked = [await beside(relay, f"look-{count}", events, count) for count in (0, 50)]
+    row("50 filters of four attributes, which want nothing", bare, looked, 50)
+    whole = await fan_out(relay, "whole", events, 1, full=True)
+    lower = await fan_out(relay, "lower", events, 1, full=True, capture="metadata")
+    row("down to metadata, one consumer", whole, lower, 1)
+
+
+def row(what: str, without: float, having: float, consumers: int) -> None:
+    each = (having - without) / consumers * 1e6
+    print(f"| {what} | {without * 1e6:.0f} | {having * 1e6:.0f} | {each:.1f} |")
 
 
 @contextmanager
@@ -160,7 +267,7 @@ def alone(core: int) -> Iterator[Relay]:
                 [*ours, "token", "show"], env=environ, capture_output=True, text=True, check=True
             )
             try:
-                yield Relay(url, shown.stdout.strip())
+                yield Relay(url, shown.stdout.strip(), pid=process.pid)
             finally:
                 process.terminate()
 
@@ -180,7 +287,7 @@ async def hooks_beside(core: int) -> None:
                     url = place.read(made.where.state_dir) or ""
                     token = (made.where.state_dir / "collector-token").read_text().strip()
                     for _ in range(consumers):
-                        await consumer_nursery.start(drink, Relay(url, token))
+                        await consumer_nursery.start(drink, Relay(url, token), {})
                 cpu = cpu_seconds(made.pid)
                 # The pause is what it takes to deliver a hook's event.
                 ask = partial(round_trips, str(made.where.socket), HOOKS, pause=0.002)
@@ -189,20 +296,6 @@ async def hooks_beside(core: int) -> None:
                 p50, p95, p99 = percentiles(times)
                 print(f"| {name} | {p50:.3f} | {p95:.3f} | {p99:.3f} | {cpu:.3f} |")
                 consumer_nursery.cancel_scope.cancel()
-
-
-async def drink(relay: Relay, *, task_status: trio.TaskStatus[None]) -> None:
-    """A consumer of everything, which throws it away."""
-    request = (
-        f"GET /stream HTTP/1.1\r\nHost: 127.0.0.1:{relay.port}\r\n"
-        f"Authorization: Bearer {relay.token}\r\n\r\n"
-    )
-    async with await trio.open_tcp_stream("127.0.0.1", relay.port) as stream:
-        await stream.send_all(request.encode())
-        await stream.receive_some()
-        task_status.started()
-        while await stream.receive_some(1 << 18):
-            pass
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import tracemalloc
 from functools import partial
 from pathlib import Path
 
@@ -21,8 +22,10 @@ import pytest
 import trio
 from attrs import define, field
 
+from conftest import ROOT
 from kimiaepd.collector.history import EVENT_BYTES, Bounds
-from kimiaepd.collector.outgoing import HARD_BYTES
+from kimiaepd.collector.outgoing import ALL_BYTES, HARD_BYTES, Budget, Outgoing
+from kimiaepd.collector.routes import MOST_CONNECTIONS
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from live import scratch
 from test_collector_cli import collector
@@ -57,6 +60,9 @@ owed 36 MiB, and its queue with both kernel buffers holds half of that at most."
 
 CONNECTION_BYTES = 256 << 10
 """A connection with its tasks, its parser, and the message that is being sent."""
+
+MESSAGE_BYTES = 96
+"""What a message that waits costs beside its characters: its object, and its place in the queue."""
 
 SEQ = re.compile(rb'"seq":(\d+),')
 
@@ -106,6 +112,29 @@ def rss(pid: int, name: str) -> int:
     """Bytes; `VmRSS` is what the process has, `VmHWM` the most that it ever had."""
     (line,) = re.findall(rf"{name}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     return int(line) * 1024
+
+
+def test_at_worst_all_of_it_is_what_the_page_of_performance_says() -> None:
+    assert MOST_CONNECTIONS * HARD_BYTES > ALL_BYTES  # which is why there is one bound for all
+    assert Bounds().bytes + ALL_BYTES == 384 << 20
+    page = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
+    assert "384 MiB: 128 of events that are held, 256 of messages that wait" in page
+
+
+def test_what_waits_for_many_takes_no_more_memory_than_the_budget() -> None:
+    budget = Budget(most=4 << 20)
+    queues = [Outgoing(budget) for _ in range(16)]
+    tracemalloc.start()
+    try:
+        for number in range(10 * budget.most // (SIZE * len(queues))):
+            for queue in queues:
+                queue.put(f"{number:0{SIZE}}")
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert any(queue.over.is_set() for queue in queues)
+    assert budget.most / 2 < budget.size <= budget.most
+    assert taken < budget.most * (SIZE + MESSAGE_BYTES) / SIZE
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
