@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kimiaepd.hook_socket.conversation import Reply
 from kimiaepd.hook_socket.peer import Peer
 from kimiaepd.mapping.json_value import JSONObject
 
@@ -9,7 +10,7 @@ from kimiaepd.mapping.json_value import JSONObject
 class Stub:
     """Frees every hook, and answers everything with an empty object."""
 
-    async def hook(self, body: bytes, started_ns: int, peer: Peer) -> bytes:
+    async def hook(self, body: bytes, started_ns: int, peer: Peer) -> bytes | Reply:
         return b""
 
     def oversized(self, head: bytes, size: int, started_ns: int) -> None: ...
