@@ -43,7 +43,13 @@ class Sent:
 
 
 def turn_of(name: str, number: int) -> Iterator[Sent]:
-    """One turn with its own ids everywhere; some have a subagent, some end the session."""
+    """One turn with its own ids everywhere; some have a subagent or follow upon an end."""
+    if number % 3 == 2:
+        # At its beginning: the end of a turn is what a daemon that dies early hears least of.
+        yield Sent("SessionEnd", {"reason": "exit"}, (("SessionEnd", ""),))
+        # The same bytes at once would be taken for a second install's.
+        again: JSONObject = {"source": "resume", "profile": name}
+        yield Sent("SessionStart", again, (("SessionStart", ""),))
     text: JSON = [{"type": "text", "text": name}]
     yield Sent("UserPromptSubmit", {"prompt": text}, (("UserPromptSubmit", name),))
     yield from call(name, "done")
@@ -53,11 +59,6 @@ def turn_of(name: str, number: int) -> Iterator[Sent]:
     if number % 2:
         yield from background_agent(f"{name}-agent")
     yield Sent("Stop", {}, (("Stop", ""),))
-    if number % 3 == 2:
-        yield Sent("SessionEnd", {"reason": "exit"}, (("SessionEnd", ""),))
-        # The same bytes at once would be taken for a second install's.
-        again: JSONObject = {"source": "resume", "profile": name}
-        yield Sent("SessionStart", again, (("SessionStart", ""),))
 
 
 def call(name: str, ending: str) -> Iterator[Sent]:
