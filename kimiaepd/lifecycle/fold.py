@@ -4,7 +4,9 @@ Rules:
 - It needs nothing but types, runs, ids and causes, which every capture level keeps; with `data` it
   also knows which call is which. So after the loss of every record a run still closes as itself and
   no terminal comes twice.
-- An ask that is answered by `control` alone is our gate's, and was held by a process that is gone.
+- An ask that is answered by `control` alone, and that expires, is our gate's, and was held by a
+  process that is gone.
+- What a run is of that the stream named is the stream's, and known by its own id.
 - An ask found here is known by its call's id, or by its own where its call has another: the
   approval's id is in no event.
 - `fold` is for events that are newer than the record: what is open. `refill` is for older ones: the
@@ -38,6 +40,7 @@ from kimiaepd.lifecycle.state import (
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.mapping.own_levels import DELIVERED, DROPPED, QUEUED
 from kimiaepd.mapping.payloads import HookPayload
+from kimiaepd.mapping.web_frames import TURN
 
 TAIL = 2048
 """Events that `refill` wants at most: eight for each of the calls that are remembered."""
@@ -91,11 +94,14 @@ def _session_ended(state: State, _: JSONObject) -> None:
 
 
 def _run_started(state: State, event: JSONObject) -> None:
-    state.run = Run(_word(event.get("run")), _word(event.get("id")))
+    run = _word(event.get("run"))
+    state.run = Run(run, _word(event.get("id")), by_stream=TURN in run)
 
 
 def _run_ended(state: State, event: JSONObject) -> None:
     run = _word(event.get("run"))
+    if TURN in run:
+        state.last_turn = run
     if state.run is None or state.run.id == run:  # its start may be older than the first event
         state.run = None
         by_a_person = _member(event, "by") == "user"
@@ -107,7 +113,8 @@ def _tool_requested(state: State, event: JSONObject) -> None:
     call_id, name = _tool(event)
     key = call_id or _word(event.get("id"))
     print_ = f"{name}/{_word(_member(event, 'args_digest'))}"
-    call = Call(key, name, print_, _word(event.get("id")), _word(event.get("run")) or None)
+    run = _word(event.get("run"))
+    call = Call(key, name, print_, _word(event.get("id")), run or None, by_stream=TURN in run)
     state.past_calls.pop(key, None)
     remember(state.calls, key, call, OPEN_CALLS)
 
@@ -147,11 +154,14 @@ def _tool(event: JSONObject) -> tuple[str, str]:
 def _asked(state: State, event: JSONObject) -> None:
     call = _caused_by(state, event)
     requested = _word(event.get("id"))
-    if _member(event, "respond_via") == ["control"]:
+    if _member(event, "respond_via") == ["control"] and _member(event, "expires_at"):
         tool, run = short(_word(event.get("subject"))), _word(event.get("run")) or None
         state.holds[requested] = Hold(requested, tool, call.id if call else None, run)
         return
+    by_stream = TURN in _word(event.get("run"))
     key = call.id if call and call.id not in state.asks else requested
+    if by_stream:
+        key = short(_word(event.get("subject")))
     state.asked_ever = True
     ask = Ask(
         key,
@@ -160,6 +170,7 @@ def _asked(state: State, event: JSONObject) -> None:
         run=_word(event.get("run")) or None,
         print=call.print if call else "",
         asked_ns=_moment_ns(event),
+        by_stream=by_stream,
     )
     remember(state.asks, key, ask, OPEN_ASKS)
 

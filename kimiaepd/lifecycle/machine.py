@@ -17,6 +17,8 @@ Rules:
 - What our own gate holds ends with its session, before anything else of that, and by nothing else
   here. A PreToolUse leaves behind what the gate is to decide about (`Machine.begun`).
 - Instructions that are queued are dropped last of all, just before the session's end itself.
+- Where the stream of `kimi web` tells a session's story, hooks go on with what hooks began, and the
+  rest of what both would say is the stream's (`stream.py`).
 
 It reads no clock: time comes with each hook and with `tick`. The observer owns the waiting.
 """
@@ -28,7 +30,7 @@ from typing import ClassVar, Literal
 
 from attrs import evolve
 
-from kimiaepd.lifecycle import asks, calls, holds, instructions, runs, subagents, waits
+from kimiaepd.lifecycle import asks, calls, holds, instructions, runs, stream, subagents, waits
 from kimiaepd.lifecycle.calls import Standing
 from kimiaepd.lifecycle.state import (
     NOW_NS,
@@ -44,7 +46,7 @@ from kimiaepd.lifecycle.state import (
     with_short_names,
 )
 from kimiaepd.mapping.event import Draft
-from kimiaepd.mapping.hooks import fallback
+from kimiaepd.mapping.hooks import fallback, seen
 from kimiaepd.mapping.payloads import HookPayload
 
 SETTLE_SECONDS = 2.0
@@ -72,12 +74,15 @@ class Machine:
         begun: the call that the last hook wants to begin, for the gate; None where it begins none.
             One that no later hook can be paired with has no id.
         duplicates: hooks that came twice and were dropped.
+        is_streamed: whether the stream of `kimi web` tells of this session's runs, calls and asks:
+            what a hook says of those is then visibility, unless a hook began them.
     """
 
     def __init__(self, state: State, emit: Emit, new_run_id: Callable[[], str]) -> None:
         self.state = state
         self.begun: Call | None = None
         self.duplicates = 0
+        self.is_streamed = False
         self._emit = emit
         self._new_run_id = new_run_id
 
@@ -86,6 +91,9 @@ class Machine:
         self.begun = None
         self.tick(hook.at)  # a deadline holds also where the caller's clock is late
         hook = with_short_names(hook)
+        if hook.payload.event in stream.TWINS and not self._is_ours(hook):
+            self._see(hook)
+            return None
         handler = self._HANDLERS.get(hook.payload.event)
         if handler is None:
             self._log(hook)
@@ -116,6 +124,47 @@ class Machine:
         self._settle_all(_EVERYTHING)
         self._dismiss_holds(now)
         instructions.drop(self.state, self._emit, _by_us(now), why)
+
+    # --- the stream ---
+
+    def frame(self, said: stream.Said) -> None:
+        """Take in what the stream says."""
+        self.tick(said.at)
+        if said.draft.type == "run.started":
+            self._settle_all(_EVERYTHING)
+        stream.take(self.state, self._emit, said)
+        if self.state.run is None:
+            self._settle_all((WaitKind.END,))
+
+    def stream_idle(self, now: float) -> None:
+        """No turn runs, by what the server says after a gap."""
+        stream.idle(self.state, self._emit, now)
+
+    def server_gone(self, now: float) -> None:
+        """The session's server is gone, and what was open in it is over."""
+        self._settle_all(_EVERYTHING)
+        stream.gone(self.state, self._emit, now)
+
+    def _is_ours(self, hook: Hook) -> bool:
+        """Whether one of the stream's twins is for the lifecycles of hooks."""
+        if self.is_streamed:
+            return stream.is_the_hooks(self.state, hook.payload)
+        self.state.hooks_ns = max(self.state.hooks_ns, min(hook.started_ns, NOW_NS - 1))
+        return True
+
+    def _see(self, hook: Hook) -> None:
+        """Log that a hook came; the gate may still hold what it would begin."""
+        payload, run = hook.payload, self.state.run.id if self.state.run else None
+        logged = self._emit(seen(payload), hook, run=run)
+        if payload.event == "PreToolUse" and payload.tool_name:
+            self.begun = Call(
+                payload.tool_call_id or "",
+                payload.tool_name,
+                calls.fingerprint(payload),
+                logged,
+                run,
+                by_stream=True,
+            )
 
     # --- instructions ---
 

@@ -90,6 +90,8 @@ class _Kept:
     delegating: dict[str, Stage] = field(factory=dict)
     background: int = 0
     waits: list[_KeptWait] = field(factory=list)
+    hooks_ns: int = 0
+    last_turn: str = ""
 
 
 def to_record(state: State) -> JSONObject:
@@ -110,6 +112,8 @@ def to_record(state: State) -> JSONObject:
         "delegating": {call: stage.value for call, stage in state.subagents.delegating.items()},
         "background": state.subagents.background,
         "waits": [_wait(wait) for wait in state.waits if wait.logged],
+        "hooks_ns": state.hooks_ns,
+        "last_turn": state.last_turn,
     }
     return {key: value for key, value in record.items() if value}
 
@@ -133,6 +137,8 @@ def from_record(record: JSONObject) -> State:
         instructions=[Instruction(command) for command in kept.instructions],
         subagents=Subagents(kept.delegating, [], kept.background),
         waits=[wait.wait() for wait in kept.waits],
+        hooks_ns=kept.hooks_ns,
+        last_turn=kept.last_turn,
     )
 
 

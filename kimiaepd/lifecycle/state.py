@@ -71,14 +71,18 @@ class Run:
     """One activation: from a prompt to its terminal.
 
     Attributes:
-        id: the run's own id, a ULID.
+        id: the run's own id: a ULID, or of the stream's turn where the stream opened it.
         started: the id of its run.started.
         at: when it began (monotonic seconds); None where that was in another process.
+        by_stream: whether the stream opened it, and not a hook.
+        turn: of one that a hook opened, the stream's name for it, once it is known.
     """
 
     id: str
     started: str
     at: float | None = None
+    by_stream: bool = False
+    turn: str | None = None
 
 
 @define
@@ -94,6 +98,7 @@ class Call:
         decided: whether the vendor's approval of it has come to something.
         terminal: the hook that ended it, once it has ended.
         abandoned: whether its run was interrupted, or ended with its session, before it ended.
+        by_stream: whether the stream said that it began, and not a hook.
     """
 
     id: str
@@ -105,6 +110,7 @@ class Call:
     decided: bool = False
     terminal: str | None = None
     abandoned: bool = False
+    by_stream: bool = False
 
 
 @define
@@ -122,6 +128,7 @@ class Ask:
         is_resolved: whether the resolution is not missing; then it is the tool.denied.
         answered_ns: when the shim of that answer started (wall clock).
         decision: what that answer was; empty where the log does not say.
+        by_stream: whether the stream said that it is asked, and not a hook.
     """
 
     key: str
@@ -136,6 +143,7 @@ class Ask:
     is_resolved: bool = False
     answered_ns: int = 0
     decision: str = ""
+    by_stream: bool = False
 
 
 @frozen
@@ -146,11 +154,13 @@ class PastAsk:
         decision: its result; empty where it was dismissed.
         print: as the ask's own.
         asked_ns: as the ask's own.
+        answered: the id of its attention.answered, where the stream told of it.
     """
 
     decision: str
     print: str
     asked_ns: int
+    answered: str | None = None
 
 
 @frozen
@@ -267,7 +277,13 @@ class Subagents:
 
 @define
 class State:
-    """One session, as far as it is open."""
+    """One session, as far as it is open.
+
+    Attributes:
+        hooks_ns: until when hooks have told of runs, calls and asks (wall clock): what the stream
+            says began before that is theirs.
+        last_turn: the run that the stream closed last.
+    """
 
     ended: bool = False
     asked_ever: bool = False
@@ -281,6 +297,8 @@ class State:
     subagents: Subagents = field(factory=Subagents)
     waits: list[Wait] = field(factory=list)
     last_of: dict[str, tuple[str, int]] = field(factory=dict)
+    hooks_ns: int = 0
+    last_turn: str = ""
 
     @property
     def is_open(self) -> bool:

@@ -297,6 +297,11 @@ def fallback(payload: HookPayload) -> Draft:
     return Draft(fallback_type(payload.event), None, _fields(FACTS.get(payload.event, ()), payload))
 
 
+def seen(payload: HookPayload) -> Draft:
+    """The draft of a hook whose story the stream of `kimi web` tells."""
+    return Draft(f"x.{AGENT}.hook.{_snake(payload.event)}")
+
+
 def waiting(payload: HookPayload) -> Draft:
     """The draft under which a hook is logged whose meaning is decided later."""
     facts = WAITING_FACTS.get(payload.event, ())
@@ -320,6 +325,10 @@ _LONGEST_NAME = 64
 
 def fallback_type(event: str) -> str:
     """`x.kimi-code.session.{snake_case}` for any event name at all."""
+    return f"x.{AGENT}.session.{_snake(event)}"
+
+
+def _snake(event: str) -> str:
     snake = _WORD_STARTS.sub("_", event[:_LONGEST_NAME]).lower()
     name = _NOT_IN_A_TYPE.sub("_", snake)[:_LONGEST_NAME]
-    return f"x.{AGENT}.session.{name if name.strip('_') else 'unknown'}"
+    return name if name.strip("_") else "unknown"

@@ -44,7 +44,7 @@ from kimiaepd.mapping.web_forms import (
     read_answers,
     read_questions,
 )
-from kimiaepd.mapping.web_frames import MAIN, Frame, short, words
+from kimiaepd.mapping.web_frames import MAIN, TURN, Frame, short, words
 from kimiaepd.mapping.web_memory import Ask, Memory
 from kimiaepd.mapping.web_rows import (
     RESOLVED,
@@ -125,7 +125,7 @@ def _run(frame: Frame, said: HookPayload) -> str | None:
     """The run of a main agent's turn: the same one for whoever reads the journal again."""
     if frame.agent != MAIN or said.turn_id is None or frame.epoch is None:
         return None
-    return f"{short(frame.epoch)}-turn-{said.turn_id}"
+    return f"{short(frame.epoch)}{TURN}{said.turn_id}"
 
 
 # --- calls -----------------------------------------------------------------------------------

@@ -37,6 +37,9 @@ MAIN: Final = "main"
 GLOBAL: Final = "__global__"
 """The session of the frames that belong to the whole server."""
 
+TURN: Final = "-turn-"
+"""Between the journal and the number in the name of a run that the stream opens; in no ULID."""
+
 LONGEST: Final = 128
 """Characters of an id that is remembered; a longer one is cut, and told apart by a digest."""
 

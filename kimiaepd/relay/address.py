@@ -27,6 +27,8 @@ class Address:
         port: the TCP port.
         is_tls: whether the connection is encrypted.
         path: the base URL's path, without a slash at its end.
+        who: what is there, for people.
+        endpoint: the WebSocket's path, below that of the base.
     """
 
     url: str
@@ -34,11 +36,13 @@ class Address:
     port: int
     is_tls: bool
     path: str
+    who: str = "the relay"
+    endpoint: str = "/socket"
 
     @property
     def socket_path(self) -> str:
-        """The duplex endpoint (AEP-0003 section 3.5)."""
-        return f"{self.path}/socket"
+        """The duplex endpoint (of a relay: AEP-0003 section 3.5)."""
+        return f"{self.path}{self.endpoint}"
 
     @property
     def host_header(self) -> str:

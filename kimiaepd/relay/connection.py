@@ -1,4 +1,4 @@
-"""One WebSocket connection to a relay, and the end of every way in which the library can fail.
+"""One WebSocket connection, and the end of every way in which the library can fail at it.
 
 Rules (pitfalls of trio-websocket 0.12, each with a test):
 - Its reader runs in a nursery of ours, and what escapes from there becomes `LinkError`: its own
@@ -11,7 +11,8 @@ Rules (pitfalls of trio-websocket 0.12, each with a test):
 - The reader is always being read from (`link.py`), so one unread message cannot stop the pongs.
 - A send that was cancelled has written half a frame: the connection is never used again.
 
-It knows nothing of AEP but the address and the token's header.
+It serves relays, and the servers of `kimi web`; it knows nothing of either but the address and the
+token's header.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ CLOSE_SECONDS = 2.0
 """For the close handshake; then the stream is closed without."""
 
 MAX_MESSAGE = 1 << 20
-"""Bytes of a message that a relay may send us: a command is a few kB."""
+"""Bytes of a message that may come, where nothing else is said: a command is a few kB."""
 
 _TOO_BIG = 1009
 _OUR_LIMIT = "Exceeded maximum message size"
@@ -98,6 +99,7 @@ class Connection:
     """An open connection."""
 
     _socket: WebSocketConnection
+    _who: str
     _is_broken: bool = field(default=False, init=False)
 
     async def send(self, text: str) -> None:
@@ -112,7 +114,7 @@ class Connection:
         try:
             await self._socket.send_message(text)
         except (ConnectionClosed, LocalProtocolError) as error:
-            raise _lost(error) from None
+            raise _lost(error, self._who) from None
         self._is_broken = False
 
     async def receive(self) -> str | bytes:
@@ -124,7 +126,7 @@ class Connection:
         try:
             return await self._socket.get_message()
         except ConnectionClosed as error:
-            raise _lost(error) from None
+            raise _lost(error, self._who) from None
 
     async def close(self) -> None:
         """Say goodbye; the caller sets the deadline."""
@@ -138,6 +140,7 @@ async def connected(
     use: Callable[[Connection], Awaitable[None]],
     *,
     open_stream: Callable[[Address], Awaitable[trio.abc.Stream]] | None = None,
+    longest: int = MAX_MESSAGE,
 ) -> None:
     """Connect, use the connection, and close it whatever happens.
 
@@ -146,6 +149,7 @@ async def connected(
         token: what authenticates us.
         use: what to do with it; returns when it is done.
         open_stream: how to reach the address; TCP, and TLS where it asks for that, by default.
+        longest: bytes of a message that the other side may send.
 
     Raises:
         RefusedError: the relay answered 401 or 403.
@@ -157,7 +161,8 @@ async def connected(
             stream = Overheard(await (open_stream or _open_stream)(address))
         if stream is None:
             raise LinkError(f"no connection within {CONNECT_SECONDS:g} s")
-        await _talk(stream, address, token, use, connecting.deadline)
+        shake_hands = partial(_shake_hands, address, token, longest)
+        await _talk(stream, address.who, shake_hands, use, connecting.deadline)
     finally:
         if stream is not None:
             with trio.CancelScope(shield=True):
@@ -166,8 +171,8 @@ async def connected(
 
 async def _talk(
     stream: Overheard,
-    address: Address,
-    token: str | None,
+    who: str,
+    shake_hands: Callable[[trio.Nursery, Overheard], Awaitable[WebSocketConnection]],
     use: Callable[[Connection], Awaitable[None]],
     deadline: float,
 ) -> None:
@@ -176,7 +181,7 @@ async def _talk(
         async with trio.open_nursery() as socket_nursery:
             stream.on_refusal = partial(_call_off, socket_nursery.cancel_scope, deadline)
             with trio.move_on_at(deadline):
-                connection = Connection(await _shake_hands(socket_nursery, stream, address, token))
+                connection = Connection(await shake_hands(socket_nursery, stream), who)
             if connection is not None:
                 await use(connection)
                 # Only here: after a failure there is nobody to say it to, and in a cancelled
@@ -185,13 +190,17 @@ async def _talk(
                     await connection.close()
             socket_nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        raise _one(group) from None
+        raise _one(group, who) from None
     if connection is None:
-        raise _no_handshake(stream)
+        raise _no_handshake(stream, who)
 
 
 async def _shake_hands(
-    socket_nursery: trio.Nursery, stream: Overheard, address: Address, token: str | None
+    address: Address,
+    token: str | None,
+    longest: int,
+    socket_nursery: trio.Nursery,
+    stream: Overheard,
 ) -> WebSocketConnection:
     return await wrap_client_stream(
         socket_nursery,
@@ -199,7 +208,7 @@ async def _shake_hands(
         address.host_header,
         address.socket_path,
         extra_headers=_headers(token),
-        max_message_size=MAX_MESSAGE,
+        max_message_size=longest,
         receive_buffer_size=_RECEIVE,
     )
 
@@ -209,25 +218,25 @@ def _call_off(scope: trio.CancelScope, deadline: float) -> None:
     scope.deadline = min(scope.deadline, deadline, trio.current_time() + REFUSAL_SECONDS)
 
 
-def _no_handshake(stream: Overheard) -> LinkError:
+def _no_handshake(stream: Overheard, who: str) -> LinkError:
     if stream.status not in (None, SWITCHED):
-        return _answered(stream.status)
+        return _answered(stream.status, who)
     if stream.is_over:
-        return LinkError("the relay hung up at the WebSocket handshake")
+        return LinkError(f"{who} hung up at the WebSocket handshake")
     return LinkError(f"no WebSocket handshake within {CONNECT_SECONDS:g} s")
 
 
-def _answered(status: int | None, retry_after: float | None = None) -> LinkError:
+def _answered(status: int | None, who: str, retry_after: float | None = None) -> LinkError:
     if status in _REFUSED:
-        return RefusedError(f"the relay refuses the token (HTTP {status})", status=status)
+        return RefusedError(f"{who} refuses the token (HTTP {status})", status=status)
     return LinkError(
-        f"the relay answered HTTP {status}, not a WebSocket",
+        f"{who} answered HTTP {status}, not a WebSocket",
         status=status,
         retry_after=retry_after,
     )
 
 
-def _one(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _one(group: BaseExceptionGroup[BaseException], who: str) -> BaseException:
     """What went wrong, out of the nursery's wrapping.
 
     Where there is more than the link's own failure, a cancellation first of all, that alone goes
@@ -242,8 +251,8 @@ def _one(group: BaseExceptionGroup[BaseException]) -> BaseException:
     if isinstance(found, LinkError):
         return found
     if isinstance(found, ConnectionRejected):
-        return _answered(found.status_code, _retry_after(found))
-    return _lost(found)
+        return _answered(found.status_code, who, _retry_after(found))
+    return _lost(found, who)
 
 
 def _retry_after(refusal: ConnectionRejected) -> float | None:
@@ -279,14 +288,14 @@ def _headers(token: str | None) -> list[tuple[bytes, bytes]]:
     return [(b"Authorization", b"Bearer " + token.encode("ascii"))] if token else []
 
 
-def _lost(error: BaseException) -> LinkError:
-    """A failure of the connection, in words without what the relay may have put into it."""
+def _lost(error: BaseException, who: str) -> LinkError:
+    """A failure of the connection, in words without what the other side may have put into it."""
     if isinstance(error, ConnectionClosed) and error.reason is not None:
         reason = error.reason
         if reason.code == _TOO_BIG and (reason.reason or "").startswith(_OUR_LIMIT):
-            return LinkError(f"the relay sent a message of more than {MAX_MESSAGE} bytes (1009)")
+            return LinkError(f"{who} sent a message that is larger than we take (1009)")
         kind = TooLargeError if reason.code == _TOO_BIG else LinkError
-        return kind(f"the relay closed the connection ({reason.code} {reason.name.lower()})")
+        return kind(f"{who} closed the connection ({reason.code} {reason.name.lower()})")
     if isinstance(error, h11.ProtocolError):
         return LinkError("the connection broke: what answers there speaks no HTTP")
     return LinkError(f"the connection broke ({type(error).__name__})")
