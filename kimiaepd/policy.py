@@ -10,7 +10,8 @@ Rules, in this order:
 5. What is left is held.
 
 A stored approving rule covers no command that cannot be read, unless it names the exact input, and
-no path unless the caller has seen where it really leads. `allow_session` covers the tool whole: it
+no path unless the caller has seen where it really leads; a rejecting one may cover a path that
+nobody has seen, so that is held. `allow_session` covers the tool whole: it
 was said by a person who saw what the tool does here. No verdict takes away the CLI's own approval.
 
 Rules stop mistakes, not adversaries: `sh -c` runs anything, and a link may change after the look.
@@ -190,9 +191,10 @@ class Call:
         tool_name: the tool.
         tool_input: its input.
         session: the id of its session.
-        cwd: the session's directory, without links; None where the hook has none.
+        cwd: the session's directory, as the hook names it; None where the hook has none.
         real_path: where `path_argument` really leads, absolute, every link followed; None where
             nobody looked, or nobody could tell.
+        real_cwd: where `cwd` really leads, likewise.
     """
 
     tool_name: str
@@ -200,6 +202,7 @@ class Call:
     session: str
     cwd: str | None = None
     real_path: str | None = None
+    real_cwd: str | None = None
 
 
 @frozen
@@ -302,6 +305,10 @@ def _argument(call: Call, name: str) -> JSON:
     return call.tool_input.get(name) if isinstance(call.tool_input, dict) else None
 
 
+_Way: TypeAlias = tuple[tuple[str, ...] | None, str | None]
+"""The parts of a path, None where that is not known; and what relative patterns begin at."""
+
+
 @define(eq=False, slots=False)
 class _Seen:
     """What rules look at in one call, read once and only where one does."""
@@ -315,16 +322,18 @@ class _Seen:
         return shell_words.split(command) if isinstance(command, str) else None
 
     @cached_property
-    def path(self) -> tuple[str, ...] | None:
-        """The parts of its path; None where it is not understood."""
+    def path(self) -> list[_Way]:
+        """Its path as it was given, from the session's directory under each of its names."""
         given = path_argument(self.call)
-        return None if given is None else path_glob.whole(given, self.call.cwd)
+        names = [self.call.cwd]
+        names += [self.call.real_cwd] if self.call.real_cwd not in (None, self.call.cwd) else []
+        return [(None if given is None else path_glob.whole(given, name), name) for name in names]
 
     @cached_property
-    def real_path(self) -> tuple[str, ...] | None:
-        """The parts of where that really leads; None where nobody could tell."""
+    def real_path(self) -> _Way:
+        """Where that really leads."""
         real = self.call.real_path
-        return path_glob.whole(real, None) if real else None
+        return (path_glob.whole(real, None) if real else None), self.call.real_cwd
 
     @cached_property
     def input(self) -> bytes | None:
@@ -358,8 +367,8 @@ class _Seen:
                 given = path_argument(self.call)
                 if given is None or path_glob.climbs(given):
                     return False
-                ways = [self._lies_in(way, matcher.value) for way in (self.path, self.real_path)]
-                return ways == [True, True]
+                is_named_so = any(_lies_in(way, matcher.value) for way in self.path)
+                return is_named_so and _lies_in(self.real_path, matcher.value) is True
 
     def _begins_with(self, prefix: JSON) -> bool | None:
         if self.call.tool_name not in COMMANDS:
@@ -376,14 +385,14 @@ class _Seen:
 
     def _touches(self, pattern: JSON) -> bool | None:
         """Whether its path lies there, as it is given or where it really leads."""
-        if self.path is None:  # then nobody knows what the CLI will open
+        if self.path[0][0] is None:  # then nobody knows what the CLI will open
             return None
-        lies = self._lies_in(self.path, pattern)
-        if lies is False and self.real_path is not None:
-            return self._lies_in(self.real_path, pattern)
-        return lies
+        found = [_lies_in(way, pattern) for way in (*self.path, self.real_path)]
+        return True if True in found else None if None in found else False
 
-    def _lies_in(self, parts: tuple[str, ...] | None, pattern: JSON) -> bool | None:
-        if parts is None or not isinstance(pattern, str):
-            return None
-        return path_glob.lies_in(parts, pattern, self.call.cwd)
+
+def _lies_in(way: _Way, pattern: JSON) -> bool | None:
+    parts, directory = way
+    if parts is None or not isinstance(pattern, str):
+        return None
+    return path_glob.lies_in(parts, pattern, directory)

@@ -202,9 +202,11 @@ PATHS = (
     ("src/*", "src/a", f"{HOME}/src/b/c", "hold", "deny"),
     # nobody could tell where it leads
     ("src/**", "src/a", None, "hold", "deny"),
-    ("src/**", "other", None, "hold", "pass"),
+    ("src/**", "other", None, "hold", "hold"),
+    ("/etc/**", "/tmp/x", None, "hold", "hold"),
     ("src/**", "src/a", "", "hold", "deny"),
     ("src/**", "src/a", "src/a", "hold", "deny"),
+    ("src/**", "other", "other", "hold", "hold"),
     # not understood
     ("src/**", "~/src/a", f"{HOME}/src/a", "hold", "hold"),
     ("src/**", "~", "/root", "hold", "hold"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from attrs import evolve
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from faults import Faults
@@ -579,6 +580,48 @@ async def test_a_path_passes_by_where_it_really_leads(
         assert data["prompt"] == "Write: src/link/a.py"
         await room.answer(room.ask(), {"option": "deny"})
         assert (await write("other.py", work)).waits
+
+
+SECRETS = Rule(
+    id="r-1", tool_name="Write", decision="rejected", matcher=Matcher("path_glob", "/never/**")
+)
+
+
+@pytest.mark.parametrize("cwd", ["link", None])
+@pytest.mark.parametrize("names", ["as it is named", "as it really is"])
+async def test_a_path_is_denied_by_either_name_of_where_it_lies(
+    tmp_path: Path, mock_clock: MockClock, names: str, cwd: str | None
+) -> None:
+    (tmp_path / "work" / "secret").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "work")
+    there = tmp_path / ("link" if names == "as it is named" else "work")
+    rule = evolve(SECRETS, matcher=Matcher("path_glob", f"{there}/secret/**"))
+    terms = GateSettings(enabled=True, mode=Mode.YOLO, rules=(rule,))
+    async with gated(tmp_path / "data", terms) as room:
+        path = "secret/x" if cwd else str(tmp_path / "link" / "secret" / "x")
+        given: JSONObject = {"path": path, "content": "x"}
+        call: JSONObject = {"tool_name": "Write", "tool_input": given}
+        call |= {"cwd": str(tmp_path / cwd)} if cwd else {}
+        shim = await room.start("PreToolUse", call)
+        with trio.move_on_after(5):  # a thread looks; this clock stands still meanwhile
+            while shim.waits and not room.gate.status()["held"]:
+                await trio.lowlevel.checkpoint()
+        assert not shim.waits
+        assert reason(shim.reply)
+
+
+@pytest.mark.parametrize("path", ["/tmp/link", "src/a.py"])
+async def test_a_path_that_may_lead_where_a_rule_denies_is_held_where_nobody_can_look(
+    tmp_path: Path, mock_clock: MockClock, path: str
+) -> None:
+    terms = GateSettings(enabled=True, mode=Mode.YOLO, rules=(SECRETS,))
+    async with gated(tmp_path, terms) as room:
+        given: JSONObject = {"path": path, "content": "x"}
+        call: JSONObject = {"tool_name": "Write", "tool_input": given, "cwd": str(tmp_path)}
+        with Faults() as faults:
+            faults.no_thread()
+            assert (await room.start("PreToolUse", call)).waits
+        await room.answer(room.ask(), {"option": "allow"})
 
 
 async def test_a_path_that_nobody_can_look_at_is_held(

@@ -41,7 +41,8 @@ def bash(command: JSON, **more: JSON) -> Call:
 
 
 def on_path(path: JSON, real_path: str | None, tool: str = "Write") -> Call:
-    return Call(tool, {"path": path, "content": "x"}, "s", HOME, real_path)
+    real_cwd = HOME if real_path else None  # who cannot look at the one looks at neither
+    return Call(tool, {"path": path, "content": "x"}, "s", HOME, real_path, real_cwd)
 
 
 def rule(decision: Outcome, matcher: Matcher = ALWAYS, tool: str = "*") -> Rule:
@@ -260,19 +261,44 @@ def test_a_path_lies_where_a_pattern_says_or_does_not(
 @pytest.mark.parametrize("cwd", [None, "", "relative"])
 def test_without_a_directory_only_absolute_is_understood(cwd: str | None) -> None:
     far = Matcher("path_glob", "/etc/**")
-    known = evolve(on_path("/etc/x", "/etc/x"), cwd=cwd)
+    known = evolve(on_path("/etc/x", "/etc/x"), cwd=cwd, real_cwd=None)
     assert becomes(known, Mode.AUTO, rule("approved", far)) == "pass"
     assert becomes(known, Mode.AUTO, rule("approved", GLOB)) == "hold"
     assert becomes(known, Mode.YOLO, rule("rejected", GLOB)) == "hold"
-    relative = evolve(on_path("x", "/etc/x"), cwd=cwd)
+    relative = evolve(on_path("x", "/etc/x"), cwd=cwd, real_cwd=None)
     assert becomes(relative, Mode.AUTO, rule("approved", far)) == "hold"
 
 
 def test_a_directory_s_name_is_no_pattern() -> None:
-    call = evolve(on_path("src/a", "/w/ab/src/a"), cwd="/w/[a]*")
+    odd = "/w/[a]*"
+    call = evolve(on_path("src/a", "/w/ab/src/a"), cwd=odd, real_cwd=odd)
     assert becomes(call, Mode.AUTO, rule("approved", GLOB)) == "hold"
-    there = evolve(on_path("src/a", "/w/[a]*/src/a"), cwd="/w/[a]*")
+    there = evolve(call, real_path="/w/[a]*/src/a")
     assert becomes(there, Mode.AUTO, rule("approved", GLOB)) == "pass"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "approved", "rejected"),
+    [
+        ("secret/**", "secret/x", "pass", "deny"),
+        ("/link/secret/**", "secret/x", "hold", "deny"),
+        ("/link/secret/**", "/link/secret/x", "hold", "deny"),
+        ("/link/**", f"{HOME}/secret/x", "hold", "pass"),
+        (f"{HOME}/secret/**", "secret/x", "pass", "deny"),
+        (f"{HOME}/secret/**", "/link/secret/x", "hold", "deny"),
+        ("secret/**", f"{HOME}/secret/x", "pass", "deny"),
+        ("secret/**", "/link/secret/x", "pass", "deny"),
+        ("other/**", "secret/x", "hold", "pass"),
+    ],
+)
+def test_a_directory_that_is_a_link_has_two_names(
+    pattern: str, path: str, approved: Kind, rejected: Kind
+) -> None:
+    """A denial goes by either; an approval by where the path really leads as well."""
+    call = evolve(on_path(path, f"{HOME}/secret/x"), cwd="/link")
+    matcher = Matcher("path_glob", pattern)
+    assert becomes(call, Mode.AUTO, rule("approved", matcher)) == approved
+    assert becomes(call, Mode.YOLO, rule("rejected", matcher)) == rejected
 
 
 def test_a_tool_without_a_path_is_none_of_a_path_rule_s_business() -> None:
@@ -281,7 +307,7 @@ def test_a_tool_without_a_path_is_none_of_a_path_rule_s_business() -> None:
 
 
 def test_a_search_without_a_path_is_in_the_session_s_directory() -> None:
-    search = Call("Grep", {"pattern": "x"}, "s", HOME, HOME)
+    search = Call("Grep", {"pattern": "x"}, "s", HOME, HOME, HOME)
     assert path_argument(search) == "."
     assert becomes(search, Mode.YOLO, rule("rejected", Matcher("path_glob", "**"))) == "deny"
     assert becomes(search, Mode.YOLO, rule("rejected", GLOB)) == "pass"

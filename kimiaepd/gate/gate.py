@@ -203,13 +203,14 @@ class Gate:
         call = PolicyCall(payload.tool_name or "", payload.tool_input, session.id, payload.cwd)
         path = path_argument(call)
         rules = self.terms.policy.rules_of(session.id)
-        if path is None or call.cwd is None:
+        if path is None or not any(rule.matcher.kind == "path_glob" for rule in rules):
             return call
-        if not any(rule.matcher.kind == "path_glob" for rule in rules):
+        directory = call.cwd if call.cwd and call.cwd.startswith("/") else None
+        whole = os.path.join(directory or "", path)  # noqa: PTH118 - a Path tidies what a rule must see
+        if not whole.startswith("/"):
             return call
-        whole = os.path.join(call.cwd, path)  # noqa: PTH118 - a Path tidies what a rule must see
-        cwd, real_path = await self._looker.real(call.cwd, whole)
-        return evolve(call, cwd=cwd, real_path=real_path)
+        real_path, real_cwd = await self._looker.real(whole, directory or "/")
+        return evolve(call, real_path=real_path, real_cwd=real_cwd if directory else None)
 
     def _deny(self, session: Session, hook: Hook, call: Call, rule: str) -> None:
         self.counts["denied by rule"] += 1
