@@ -58,6 +58,11 @@ class Delivery:
         """Deliver until told to stop and everything was, or until cancelled."""
         await self.supervisor.run(self.sender.run, task_status=task_status)
 
+    @property
+    def is_controlled(self) -> bool:
+        """Whether commands could come over it at all, once it is connected."""
+        return self.own is not None or self.sender.has_token
+
     def is_answerable(self, *, is_notified: bool = False) -> bool:
         """Whether somebody could answer (AEP-0004 section 4.1): never over an open connection.
 

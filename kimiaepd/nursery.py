@@ -363,6 +363,7 @@ def _assemble(
     )
     own = OwnRelay.open(settings, held) if _wants_own_relay(settings) else None
     delivery = open_delivery(settings, environ, book, held, own)
+    _warn_where_nobody_can_command(settings, environ, delivery)
     notifier = Notifier(settings.gate.notify_command, environ)
     gate = _gate(settings, book, delivery, notifier)
     return Daemon(
@@ -386,6 +387,19 @@ def _assemble(
     )
 
 
+def _warn_where_nobody_can_command(
+    settings: Settings, environ: Mapping[str, str], delivery: Delivery | None
+) -> None:
+    has_token = bool(environ.get("AEP_TOKEN") or settings.relay.token_file)
+    if delivery and (delivery.own or has_token):
+        return
+    why = "no token for the relay is set" if delivery else "there is no relay"
+    if settings.gate.enabled:
+        log.warning(f"gate.enabled is set, but {why}: no call is held")
+    if settings.instruct.enabled:
+        log.warning(f"instruct.enabled is set, but {why}: no instruction is taken")
+
+
 def _instructions(
     settings: Settings, book: SessionBook, delivery: Delivery | None
 ) -> Instructions | None:
@@ -405,6 +419,7 @@ def _gate(
         book,
         settings.gate,
         lambda: delivery is not None and delivery.is_answerable(is_notified=bool(notifier.command)),
+        lambda: delivery is not None and delivery.is_controlled,
         notifier.notify,
     )
     if delivery and settings.gate.enabled:

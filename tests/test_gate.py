@@ -19,7 +19,7 @@ from kimiaepd.mapping.capture import Ceilings
 from kimiaepd.mapping.event import Capture
 from kimiaepd.mapping.json_value import JSON, JSONObject, parse
 from kimiaepd.policy import Matcher, Mode, Rule
-from kimiaepd.settings import GateSettings, HoldMs
+from kimiaepd.settings import GateSettings, HoldMs, WhenUnreachable
 
 FOUR = GateSettings(enabled=True, options="four")
 
@@ -365,6 +365,18 @@ async def test_allow_session_asks_once_in_that_session(
         assert (await room.call("c5")).waits, "a resumed session is asked again"
 
 
+async def test_what_was_allowed_for_a_session_that_ends_at_that_moment_is_over_with_it(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with gated(tmp_path, FOUR) as room:
+        await room.call("c1")
+        room.command(room.ask(), {"answer": {"option": "allow_session"}})
+        await room.room.hook("SessionEnd", {"reason": "exit"})  # before the task that holds runs
+        await wait_all_tasks_blocked()
+        await room.room.hook("SessionStart", {"source": "resume"})
+        assert (await room.call("c2")).waits, "a resumed session is asked again"
+
+
 # --- two installs ---
 
 
@@ -464,6 +476,21 @@ async def test_it_is_asked_all_the_same_where_that_is_wanted(
         is_settled(room)
 
 
+@pytest.mark.parametrize("when_unreachable", ["pass", "hold"])
+async def test_nobody_waits_where_no_answer_could_ever_come(
+    tmp_path: Path, mock_clock: MockClock, when_unreachable: WhenUnreachable
+) -> None:
+    """There is no relay, or no token for it: then no command is taken, from anyone."""
+    terms = GateSettings(enabled=True, when_unreachable=when_unreachable)
+    async with gated(tmp_path, terms) as room:
+        room.reachable = False
+        room.gate.is_controlled = lambda: False
+        assert (await room.call()).reply == NOTHING
+        assert room.gate.counts == {"no relay with a token": 1}
+        status = room.gate.status()
+        assert (status["controlled"], status["answerable"]) == (False, False)
+
+
 async def test_a_call_is_not_held_where_the_log_takes_no_request(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
@@ -473,6 +500,7 @@ async def test_a_call_is_not_held_where_the_log_takes_no_request(
             faults.disk_takes(0)
             assert (await room.call("c1")).reply == NOTHING
         assert room.gate.counts["not logged"] == 1
+        assert room.told == [], "nobody was asked, so nobody is told"
         assert (await room.call("c2")).waits
         assert len(room.asks()) == 1
         await room.answer(room.ask(), {"option": "allow"})

@@ -223,6 +223,30 @@ async def test_status_says_how_the_gate_stands(live: Live) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ({"KIMIAEPD_COLLECTOR": "0"}, "there is no relay"),
+        ({"AEP_RELAY_URL": "ws://127.0.0.1:9"}, "no token for the relay is set"),
+    ],
+)
+async def test_without_a_relay_and_a_token_the_gate_is_off_and_says_so(
+    live: Live, setting: dict[str, str], why: str
+) -> None:
+    live.environ |= {**setting, "AEP_INSTRUCT": "1"}
+    live.configure('[gate]\nwhen_unreachable = "hold"\n')
+    await call(live.start)
+    assert await call(live.ask_raw, pre_tool_use()) == b"0\n"
+    assert (await status(live))["calls"] == {"no relay with a token": 1}
+    text = (await call(live.run, "status")).stdout
+    assert "0 held now, there is no relay with a token, so no call is held" in text
+    assert live.stop() == 0
+    said = (live.home / "stderr").read_text()
+    assert f"gate.enabled is set, but {why}: no call is held" in said
+    assert f"instruct.enabled is set, but {why}: no instruction is taken" in said
+    assert "no relay with a token" in said, "and again when the first call comes"
+
+
 async def test_whoever_connects_makes_a_gate_stand_again(live: Live) -> None:
     live.environ["AEP_ATTENTION_TIMEOUT_MS"] = "100"
     await call(live.start)

@@ -37,6 +37,8 @@ async def test_an_instruction_goes_through_relay_daemon_and_shim_once(live: Live
         with pytest.raises(NackError) as nack:
             await call(client.send, INSTRUCT, "s", data={"text": ""})
         assert nack.value.reason == "invalid"
+    text = (await call(live.run, "status")).stdout
+    assert "steering 1 waiting, 1 queued, 0 delivered\n" in text
     assert await prompt(live, "two") == b'{"message":"mind the gap"}'
     assert await prompt(live, "three") == b""
     assert live.stop() == 0
@@ -69,6 +71,9 @@ async def test_a_call_is_held_for_who_is_told_of_it_and_he_hears_how_it_ended(
         shim = Shim()
         nursery.start_soon(shim.run, live, pre_tool_use())
         (ask,) = await held(live)
+        with trio.fail_after(10):
+            while "notifier 1 told\n" not in (await call(live.run, "status")).stdout:
+                pass
         assert await call(live.stop) == 0
         assert await shim.said() == b""
     told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]

@@ -74,6 +74,8 @@ def _lines(answer: JSONObject) -> dict[str, str]:
         "clients": _pairs(said("connections")),
         "relay": _relay(said("relay")),
         "gate": _gate(_object(said("gate"))),
+        "notifier": _notifier(_object(said("notifier"))),
+        "steering": _steering(said("instruct")),
     }
 
 
@@ -104,12 +106,37 @@ def _gate(gate: JSONObject) -> str:
     if not gate.get("enabled"):
         return "off"
     parts = [f"{gate.get('mode')}, {gate.get('held')} held now"]
-    if not gate.get("answerable"):
+    if not gate.get("controlled"):
+        parts.append("there is no relay with a token, so no call is held")
+    elif not gate.get("answerable"):
         parts.append("nobody could answer, so no call is held")
     if down := gate.get("stood_down"):
         parts.append(f"stood down in {down} sessions, where nobody answered")
     if calls := _object(gate.get("calls")):
         parts.append(f"so far: {_pairs(calls)}")
+    return ", ".join(parts)
+
+
+def _notifier(notifier: JSONObject) -> str:
+    """How many programs were run for holds, and what went wrong with how many."""
+    if not notifier.get("enabled"):
+        return "off"
+    parts = [f"{notifier.get('told')} told"]
+    parts += [f"{times} {tame(how)}" for how, times in _object(notifier.get("failed")).items()]
+    parts += [
+        f"{notifier.get(name)} {name}" for name in ("dropped", "waiting") if notifier.get(name)
+    ]
+    return ", ".join(parts)
+
+
+def _steering(value: JSON) -> str:
+    """What became of the instructions of this daemon."""
+    if not isinstance(value, dict):
+        return "off"
+    said = value.get
+    parts = [f"{said('waiting')} waiting, {said('queued')} queued, {said('delivered')} delivered"]
+    if kept := said("kept"):
+        parts.append(f"{kept} went back, as their reply did not arrive")
     return ", ".join(parts)
 
 

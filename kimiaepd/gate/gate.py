@@ -8,7 +8,8 @@ Rules:
 - A hold goes on under the terms that it began with, whatever is reloaded meanwhile, and whether the
   relay is there or not: somebody may come back.
 - Nobody waits for a person who is not there: a call is held only where somebody could answer and
-  the session's gate stands (`standing.py`). Else it passes, and is counted.
+  the session's gate stands (`standing.py`). Else it passes, and is counted. Without a relay, or a
+  token for it, no answer could ever come, so nothing is held whatever is set.
 - Only a refusal replies anything. What passes here is still the vendor's to ask about.
 
 Events are `lifecycle`'s to log, and a command is acknowledged by whoever passes it on: before its
@@ -86,7 +87,8 @@ class Gate:
     Attributes:
         book: the sessions.
         terms: what is set now; another hold begins under these.
-        is_reachable: whether somebody could answer.
+        is_reachable: whether somebody could answer now.
+        is_controlled: whether an answer could come at all, sooner or later.
         notify: is told as a hold begins and ends; it neither waits nor raises.
         standing: which sessions' gates stand.
         counts: what became of calls, by outcome.
@@ -96,6 +98,7 @@ class Gate:
     book: SessionBook
     terms: GateSettings
     is_reachable: Callable[[], bool]
+    is_controlled: Callable[[], bool] = lambda: True
     notify: Callable[[JSONObject], None] = lambda _: None
     standing: Standing = field(factory=Standing)
     counts: Counter[str] = field(factory=Counter)
@@ -171,6 +174,7 @@ class Gate:
         return {
             "enabled": self.terms.enabled,
             "mode": self.terms.policy.mode.value,
+            "controlled": self.is_controlled(),
             "answerable": self._is_answerable,
             "held": len(self._held),
             "stood_down": self.standing.down,
@@ -219,11 +223,14 @@ class Gate:
 
     @property
     def _is_answerable(self) -> bool:
-        return self.terms.when_unreachable == "hold" or self.is_reachable()
+        is_wanted = self.terms.when_unreachable == "hold" or self.is_reachable()
+        return is_wanted and self.is_controlled()
 
     def _why_not(self, session: Session) -> str | None:
         if self.is_stopping:
             return "stopping"
+        if not self.is_controlled():
+            return "no relay with a token"
         if not self._is_answerable:
             return "nobody there"
         return "stood down" if self.standing.is_down(session.id) else None
@@ -296,7 +303,7 @@ class Gate:
         ended = session.machine.conclude(held.hold, trio.current_time(), how)
         if answer and answer.option in holds.REFUSING:
             held.shared.reply = wording.denial(answer.text)
-        elif answer and answer.option == ALLOW_SESSION.id:
+        elif answer and answer.option == ALLOW_SESSION.id and not session.is_over:
             self._allow(held.call)
         # The end of the session is logged by whoever took that in, the answer's with it.
         outcome: holds.Outcome = ended or ("answered" if answer else "dismissed")
@@ -305,8 +312,9 @@ class Gate:
         if ended:
             self._kept(session)
         self.counts[outcome] += 1
-        option = answer.option if answer else None
-        self.notify({"event": "over", "outcome": outcome, "option": option, **held.told})
+        if not held.unseen:  # else nobody was told that it began
+            option = answer.option if answer else None
+            self.notify({"event": "over", "outcome": outcome, "option": option, **held.told})
 
     def _stand_down(self, held: _Held) -> None:
         """Say that this session's calls are not held any more, until somebody comes."""

@@ -127,6 +127,11 @@ class RelaySender:
         return self._link is not None and self._link.is_up
 
     @property
+    def has_token(self) -> bool:
+        """Whether there was a token for the relay at the latest try."""
+        return self._has_token
+
+    @property
     def is_authenticated(self) -> bool:
         """Whether the relay knows who we are, so that it may command (AEP-0004 section 4)."""
         return self.is_up and self._has_token
