@@ -5,10 +5,11 @@ Rules:
   ready line (rule I12). The socket is bound before the epoch is taken, so that a start that fails
   uses none up; nobody is accepted before the sessions are there. What fails ends the start with
   one line, and leaves no socket and nothing half written.
-- Four nurseries, named by lifetime. `keeper_nursery` holds what must outlive every hook: the log's
+- Five nurseries, named by lifetime. `keeper_nursery` holds what must outlive every hook: the log's
   syncer, the observer's clock, the signals. `relay_nursery`, inside it, holds our own relay, and
-  `uplink_nursery` what delivers, to that one or another. `server_nursery`, the innermost, holds the
-  hook server and the watchdog that asks it: when it has let the last hook go, what still waits is
+  `uplink_nursery` what delivers, to that one or another, and `bridge_nursery` what watches the
+  servers of `kimi web`. `server_nursery`, the innermost, holds the hook server and the watchdog
+  that asks it: when it has let the last hook go, what still waits is
   decided, the uplinks get a moment to deliver it, the relay says goodbye, and only then the keeper
   ends.
 - SIGTERM or SIGINT stops within one deadline, and lets go at once what is held; a second one stops
@@ -36,7 +37,7 @@ from kimiaepd.collector.access import Role
 from kimiaepd.delivery import Delivery, open_delivery
 from kimiaepd.emitter import Emitter, clean_host
 from kimiaepd.errors import UserError
-from kimiaepd.gate.gate import RESPOND, Gate
+from kimiaepd.gate.gate import Gate
 from kimiaepd.hook_socket import activation, endpoint
 from kimiaepd.hook_socket.conversation import Reply
 from kimiaepd.hook_socket.endpoint import Endpoint
@@ -59,6 +60,8 @@ from kimiaepd.storage.ledger import Ledger
 from kimiaepd.storage.private_directory import create_private
 from kimiaepd.supervisor import Supervisor
 from kimiaepd.terminal import Terminal
+from kimiaepd.web.bridge import Bridge
+from kimiaepd.web_bridge import open_bridge, take_answers
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -94,6 +97,7 @@ class Daemon:
         delivery: the relay's part; None where none is configured.
         gate: what holds tool calls, where that is switched on.
         notifier: tells a person's own program of holds.
+        bridge: watches the servers of `kimi web`; None where that is switched off.
     """
 
     settings: Settings
@@ -106,6 +110,7 @@ class Daemon:
     delivery: Delivery | None
     gate: Gate
     notifier: Notifier
+    bridge: Bridge | None
     started: float
 
     @property
@@ -189,6 +194,7 @@ class Daemon:
             "gate": self.gate.status(),
             "notifier": self.notifier.status(),
             "instruct": instructions.status() if instructions else None,
+            "web": self.bridge.status(trio.current_time()) if self.bridge else None,
             **self.observer.status(trio.current_time()),
         }
 
@@ -281,7 +287,12 @@ async def _deliver_meanwhile(daemon: Daemon, serve_hooks: Callable[[], Awaitable
         notifying = Supervisor("notifier")
         await uplink_nursery.start(notifying.run, daemon.notifier.run)
         try:
-            await serve_hooks()
+            async with trio.open_nursery() as bridge_nursery:
+                if daemon.bridge:
+                    watching = Supervisor("web bridge")
+                    await bridge_nursery.start(watching.run, daemon.bridge.run)
+                await serve_hooks()
+                bridge_nursery.cancel_scope.cancel()
         finally:
             # Also where a second signal did not let the stop wait: it costs no time.
             daemon.observer.settle()
@@ -366,6 +377,10 @@ def _assemble(
     _warn_where_nobody_can_command(settings, environ, delivery)
     notifier = Notifier(settings.gate.notify_command, environ)
     gate = _gate(settings, book, delivery, notifier)
+    bridge = open_bridge(settings, book, delivery, held)
+    control = bridge.control if bridge else None
+    if delivery and (settings.gate.enabled or control):
+        take_answers(delivery, gate.respond, control)
     return Daemon(
         settings=settings,
         load=load,
@@ -383,6 +398,7 @@ def _assemble(
         delivery=delivery,
         gate=gate,
         notifier=notifier,
+        bridge=bridge,
         started=trio.current_time(),
     )
 
@@ -395,9 +411,9 @@ def _warn_where_nobody_can_command(
         return
     why = "no token for the relay is set" if delivery else "there is no relay"
     if settings.gate.enabled:
-        log.warning(f"gate.enabled is set, but {why}: no call is held")
+        log.warning("gate.enabled is set, but no call is held", why=why)
     if settings.instruct.enabled:
-        log.warning(f"instruct.enabled is set, but {why}: no instruction is taken")
+        log.warning("instruct.enabled is set, but no instruction is taken", why=why)
 
 
 def _instructions(
@@ -423,7 +439,6 @@ def _gate(
         notifier.notify,
     )
     if delivery and settings.gate.enabled:
-        delivery.commands.register(RESPOND, gate.respond)
         delivery.commands.came = gate.somebody_came
         if delivery.own:
             delivery.own.collector.hub.came = gate.somebody_came

@@ -241,10 +241,10 @@ async def test_without_a_relay_and_a_token_the_gate_is_off_and_says_so(
     text = (await call(live.run, "status")).stdout
     assert "0 held now, there is no relay with a token, so no call is held" in text
     assert live.stop() == 0
-    said = (live.home / "stderr").read_text()
-    assert f"gate.enabled is set, but {why}: no call is held" in said
-    assert f"instruct.enabled is set, but {why}: no instruction is taken" in said
-    assert "no relay with a token" in said, "and again when the first call comes"
+    lines = (live.home / "stderr").read_text().splitlines()
+    for said in ("gate.enabled is set, but no call is held", "but no instruction is taken"):
+        assert any(said in line and why in line for line in lines)
+    assert any("no relay with a token" in line for line in lines), "again as the first call comes"
 
 
 async def test_whoever_connects_makes_a_gate_stand_again(live: Live) -> None:
