@@ -9,7 +9,7 @@ Rules:
   syncer, the observer's clock, the signals. `relay_nursery`, inside it, holds our own relay, and
   `uplink_nursery` what delivers, to that one or another, and `bridge_nursery` what watches the
   servers of `kimi web`. `server_nursery`, the innermost, holds the hook server and the watchdog
-  that asks it: when it has let the last hook go, what still waits is
+  that asks it: when it has let the last hook go, nothing is watched any more, what still waits is
   decided, the uplinks get a moment to deliver it, the relay says goodbye, and only then the keeper
   ends.
 - SIGTERM or SIGINT stops within one deadline, and lets go at once what is held; a second one stops

@@ -16,7 +16,7 @@ What a hook means in a session is `lifecycle`'s business.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import structlog
@@ -103,7 +103,11 @@ class Session:
 
 @define
 class SessionBook:
-    """All sessions in memory, and the way to bring back those that are not."""
+    """All sessions in memory, and the way to bring back those that are not.
+
+    Attributes:
+        is_streamed: whether the stream of `kimi web` tells of a session's runs, calls and asks.
+    """
 
     emitter: Emitter
     journal: Journal
@@ -111,6 +115,7 @@ class SessionBook:
     host: str
     epoch: int
     idle_seconds: float
+    is_streamed: Callable[[str], bool] = lambda _: False
     _sessions: dict[str, Session] = field(factory=dict)
     _dozing: dict[str, int] = field(factory=dict)
     _spent: dict[str, int] = field(factory=dict)
@@ -140,6 +145,10 @@ class SessionBook:
         while len(self._sessions) > MOST:
             self._let_go(next(iter(self)), now)
         return session
+
+    def awake(self, session_id: str) -> Session | None:
+        """The session of this id, where it is in memory."""
+        return self._sessions.get(session_id)
 
     def keep(self, session: Session) -> None:
         """Write the session's record: after each hook that was taken in."""
@@ -258,6 +267,7 @@ class SessionBook:
         last = max(filter(None, (known, logged)), default=None)
         stream.next_seq = max(self._next_seq(last), self._spent.pop(session_id, 0))
         machine = Machine(state, partial(self.emitter.emit, stream), new_ulid)
+        machine.is_streamed = self.is_streamed(session_id)
         stream.lost = _number(record.get("lost"))
         session = Session(
             session_id,

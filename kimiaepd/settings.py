@@ -30,6 +30,7 @@ from kimiaepd.policy import Mode, Outcome, Policy, Rule, SessionPolicy
 SyncPolicy: TypeAlias = Literal["always", "interval", "os"]
 GateOptions: TypeAlias = Literal["two", "four"]
 WhenUnreachable: TypeAlias = Literal["pass", "hold"]
+WebMode: TypeAlias = Literal["off", "companion", "primary"]
 HoldMs = NewType("HoldMs", int)
 RelayUrl = NewType("RelayUrl", str)
 AbsoluteFile = NewType("AbsoluteFile", str)
@@ -186,6 +187,20 @@ class CollectorSettings:
 
 
 @frozen
+class WebSettings:
+    """The servers of `kimi web`: what is seen of them, and what may be done there.
+
+    Attributes:
+        mode: "companion": the stream is shown beside what hooks tell; "primary": it tells of runs,
+            calls and asks itself, also where no hooks are registered; "off".
+        control: whether approvals may be answered and turns aborted there (primary alone).
+    """
+
+    mode: WebMode = "companion"
+    control: bool = False
+
+
+@frozen
 class Settings:
     """Everything that can be set, and what was odd about how it was set.
 
@@ -203,6 +218,7 @@ class Settings:
     instruct: InstructSettings = InstructSettings()
     relay: RelaySettings = RelaySettings()
     collector: CollectorSettings = CollectorSettings()
+    web: WebSettings = WebSettings()
     session_idle_hours: int = 24
     stop_seconds: int = 5
     warnings: tuple[str, ...] = ()
@@ -210,6 +226,8 @@ class Settings:
 
 VARIABLES = {
     "AEP_CAPTURE": "capture.default",
+    "AEP_KIMI_WEB_MODE": "web.mode",
+    "AEP_KIMI_WEB_CONTROL": "web.control",
     "AEP_CAPTURE_ATTENTION": "capture.overrides.attention",
     "AEP_REDACT_NAMES": "capture.redact_names",
     "AEP_KIMI_CONTROL": "gate.enabled",
@@ -316,7 +334,7 @@ def _text(value: object, origin: str) -> str:
 
 def _from_text(key: str, text: str) -> object:
     """What a variable says, as the file would say it; a wrong text stays one, and is refused."""
-    if key in ("gate.enabled", "instruct.enabled", "collector.enabled"):
+    if key in ("gate.enabled", "instruct.enabled", "collector.enabled", "web.control"):
         return {"1": True, "true": True, "0": False, "false": False}.get(text.lower(), text)
     if key in ("gate.hold_ms", "collector.port") and text.isascii() and text.isdigit():
         return int(text)
@@ -420,7 +438,7 @@ def _table(value: object, _: object) -> dict[str, Capture]:
     return {str(key): _capture(level, None) for key, level in value.items()}
 
 
-_WORDS = (SyncPolicy, GateOptions, WhenUnreachable, Outcome)
+_WORDS = (SyncPolicy, GateOptions, WhenUnreachable, WebMode, Outcome)
 
 _CONVERTER = cattrs.Converter(forbid_extra_keys=True)
 _CONVERTER.register_structure_hook(int, _integer)

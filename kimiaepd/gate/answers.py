@@ -65,13 +65,16 @@ def offered_by_position(options: Sequence[Option]) -> JSON:
     return [{"id": option.id, "label": str(place)} for place, option in enumerate(options, 1)]
 
 
-def read_answer(data: JSONObject, options: Sequence[Option], *, labelled: bool) -> Answer | None:
+def read_answer(
+    data: JSONObject, options: Sequence[Option], *, labelled: bool, refusing: str = DENY.id
+) -> Answer | None:
     """What a control.attention.respond says; None where it says nothing that can be applied.
 
     Args:
         data: its payload.
         options: what was offered.
         labelled: whether their labels were shown, and not their positions.
+        refusing: the option that any other text is.
     """
     answer = data.get("answer")
     if not isinstance(answer, dict):
@@ -86,7 +89,7 @@ def read_answer(data: JSONObject, options: Sequence[Option], *, labelled: bool) 
     if not text:
         return None
     named = _named(text.casefold(), options, labelled=labelled)
-    return Answer(named.id) if named else Answer(DENY.id, text)
+    return Answer(named.id) if named else Answer(refusing, text)
 
 
 def _named(folded: str, options: Sequence[Option], *, labelled: bool) -> Option | None:

@@ -18,7 +18,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
 
 from kimiaepd.lifecycle import calls, subagents, waits
 from kimiaepd.lifecycle.holds import REFUSING
@@ -38,6 +37,7 @@ from kimiaepd.lifecycle.state import (
     short,
 )
 from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.mapping.moment import moment_ns
 from kimiaepd.mapping.own_levels import DELIVERED, DROPPED, QUEUED
 from kimiaepd.mapping.payloads import HookPayload
 from kimiaepd.mapping.web_frames import TURN
@@ -221,10 +221,7 @@ def _instruction_ended(state: State, event: JSONObject) -> None:
 
 
 def _moment_ns(event: JSONObject) -> int:
-    try:
-        return round(datetime.fromisoformat(_word(event.get("time"))).timestamp() * 1e9)
-    except (ValueError, OverflowError):
-        return 0
+    return moment_ns(event.get("time")) or 0
 
 
 _HANDLERS: dict[str, Callable[[State, JSONObject], None]] = {

@@ -330,10 +330,11 @@ def with_short_names(hook: Hook) -> Hook:
     return evolve(hook, payload=payload)
 
 
+_K = TypeVar("_K")
 _V = TypeVar("_V")
 
 
-def remember(memory: dict[str, _V], key: str, value: _V, limit: int) -> None:
+def remember(memory: dict[_K, _V], key: _K, value: _V, limit: int) -> None:
     """Put an entry last, and forget the oldest beyond the limit."""
     memory.pop(key, None)
     memory[key] = value

@@ -22,6 +22,9 @@ Path: TypeAlias = tuple[str, ...]
 GAP = f"x.{AGENT}.log.gap"
 """Events that could not be written. It comes of no hook, as what follows here."""
 
+WEB_GAP = f"x.{AGENT}.web.gap"
+"""Frames of a session's stream that were not seen."""
+
 STOOD_DOWN = f"x.{AGENT}.gate.stood_down"
 """A session's gate holds nothing any more, because nobody answers."""
 
@@ -36,6 +39,7 @@ def own_levels() -> Mapping[str, Mapping[Path, Capture]]:
     """The level of each member, by the event's type and the member's path."""
     levels: dict[str, dict[Path, Capture]] = {
         GAP: {("count",): Capture.METADATA},
+        WEB_GAP: {("count",): Capture.METADATA, ("reason",): Capture.METADATA},
         STOOD_DOWN: {("timeouts",): Capture.METADATA},
         QUEUED: {},
         DELIVERED: {("queued_ms",): Capture.METADATA},

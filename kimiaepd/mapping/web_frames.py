@@ -3,7 +3,7 @@
 A frame's payload says what a hook says, in other words (`toolCallId`, `args`, `output`). It is
 brought to the hooks' words here, so that one lenient reader and one table of levels serve both.
 
-    envelope        type, seq, session_id, epoch, volatile, payload
+    envelope        type, seq, session_id, epoch, timestamp, volatile, payload
     every payload   sessionId, agentId
     turns           turnId, origin {kind}, prompt (from 0.42.0); reason, error {code, message}
     tools           turnId, toolCallId, name, args; output, isError (absent means success)
@@ -29,6 +29,7 @@ from cattrs.gen import make_dict_structure_fn
 
 from kimiaepd.mapping.digest import digest
 from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.mapping.moment import moment_ns
 from kimiaepd.mapping.payloads import LONGEST_SESSION, UNKNOWN_SESSION, HookPayload, read_payload
 
 MAIN: Final = "main"
@@ -53,6 +54,7 @@ class Frame:
         session: the session that it belongs to.
         seq: its place in the journal; None for what is no part of one.
         epoch: the journal's own; a caller who knows it better may `evolve` the frame.
+        said_ns: when the server said it (wall clock); None where it does not say.
         is_volatile: whether the vendor marked it as not worth keeping.
         is_of_a_journal: whether it says a session or a seq; what says neither is the connection's.
     """
@@ -61,6 +63,7 @@ class Frame:
     session: str = UNKNOWN_SESSION
     seq: int | None = None
     epoch: str | None = None
+    said_ns: int | None = None
     is_volatile: bool = False
     is_of_a_journal: bool = False
     payload: JSONObject = field(factory=dict, repr=False)
@@ -181,6 +184,7 @@ _CONVERTER.register_structure_hook(
         session=cattrs.override(rename="session_id", struct_hook=_session),
         seq=cattrs.override(struct_hook=_count),
         epoch=cattrs.override(struct_hook=_word),
+        said_ns=cattrs.override(rename="timestamp", struct_hook=lambda v, _: moment_ns(v)),
         is_volatile=cattrs.override(rename="volatile", struct_hook=lambda v, _: v is True),
         is_of_a_journal=cattrs.override(struct_hook=lambda v, _: v is True),
         payload=cattrs.override(struct_hook=lambda v, _: v),

@@ -1,0 +1,154 @@
+"""The bridge: every `kimi web` server of the home, each with a task of its own.
+
+Rules:
+- Servers are found by their files, which are looked at every second. A file whose process lives is
+  a server; one that is killed leaves its file behind, and its process tells.
+- A server that is no more ends what was open in its sessions, and hooks tell of them again. A stop
+  of the daemon ends nothing: the next start goes on from the cursors.
+- What the stream began before this start, and no server goes on with, is ended once every server
+  has been asked, or after `ORPHAN_SECONDS`.
+- A task that fails is begun again, and no other is touched.
+
+What may be done at a server is `control.py`'s; everything else here only reads.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import structlog
+import trio
+from attrs import define, field
+
+from kimiaepd.log_lines import tame
+from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.supervisor import Supervisor
+from kimiaepd.web.client import Client
+from kimiaepd.web.control import WebControl
+from kimiaepd.web.feed import Feed
+from kimiaepd.web.home import Instance, find
+from kimiaepd.web.watch import Watch
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+LOOK_SECONDS = 1.0
+"""Between two looks at the home: how late a server is found, or missed."""
+
+ORPHAN_SECONDS = 20.0
+"""How long a server may take to be asked, before what the stream began is given up."""
+
+MOST = 32
+"""Servers that are watched at once; a home has one, or two."""
+
+
+@define(eq=False)
+class _Server:
+    """One server's task."""
+
+    instance: Instance
+    watch: Watch
+    supervisor: Supervisor
+    scope: trio.CancelScope = field(factory=trio.CancelScope)
+
+
+@define(eq=False)
+class Bridge:
+    """All servers of one home.
+
+    Attributes:
+        home: the Kimi home.
+        feed: takes what they say.
+        control: the two writes; None where they are switched off.
+        last_error: why the home cannot be looked at.
+    """
+
+    home: Path
+    feed: Feed
+    control: WebControl | None = None
+    last_error: str | None = None
+    _servers: dict[str, _Server] = field(factory=dict)
+    _began: float = 0.0
+    _orphans_are_over: bool = False
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Watch until cancelled."""
+        self._began = trio.current_time()
+        task_status.started()
+        async with trio.open_nursery() as bridge_nursery:
+            if self.control:
+                self.control.use(bridge_nursery, self._client)
+            try:
+                while True:
+                    self._look(bridge_nursery)
+                    await trio.sleep(LOOK_SECONDS)
+            finally:
+                self._servers.clear()
+                if self.control:
+                    self.control.close()
+
+    def status(self, now: float) -> JSONObject:
+        """What `kimiaepd status` says of it."""
+        servers: list[JSON] = [
+            {**one.watch.status(now), "crashes": one.supervisor.crashes}
+            for one in self._servers.values()
+        ]
+        return {
+            "mode": self.feed.mode,
+            "control": self.control is not None,
+            "frames": self.feed.frames,
+            "gaps": self.feed.gaps,
+            "last_error": self.last_error,
+            "servers": servers,
+        }
+
+    def _look(self, bridge_nursery: trio.Nursery) -> None:
+        try:
+            found = find(self.home).servers[:MOST]
+        except OSError as error:
+            said = tame(f"{error.filename}: {error.strerror}")
+            if said != self.last_error:
+                log.warning("servers of kimi web cannot be looked for", why=said)
+            self.last_error = said
+            return
+        self.last_error = None
+        there = {instance.id: instance for instance in found}
+        for name, server in list(self._servers.items()):
+            if there.get(name) is None or _is_another(there[name], server.instance):
+                self._gone(name, server)
+        for name, instance in there.items():
+            if name not in self._servers and instance.base_url():
+                self._begin(name, instance, bridge_nursery)
+        self._look_at_orphans()
+
+    def _begin(self, name: str, instance: Instance, bridge_nursery: trio.Nursery) -> None:
+        watch = Watch(Client(instance, self.home), self.feed)
+        server = _Server(instance, watch, Supervisor(f"kimi web at {instance.port}"))
+        self._servers[name] = server
+        bridge_nursery.start_soon(_run, server, name=f"watch {instance.name}")
+
+    def _gone(self, name: str, server: _Server) -> None:
+        del self._servers[name]
+        server.scope.cancel()
+        self.feed.gone(name)
+
+    def _look_at_orphans(self) -> None:
+        if self._orphans_are_over:
+            return
+        all_asked = all(server.watch.is_called for server in self._servers.values())
+        if all_asked or trio.current_time() >= self._began + ORPHAN_SECONDS:
+            self._orphans_are_over = True
+            self.feed.end_orphans()
+
+    def _client(self, session: str) -> Client | None:
+        """Who runs a session; None where nobody does."""
+        server = self._servers.get(self.feed.speaker(session) or "")
+        return server.watch.client if server else None
+
+
+def _is_another(now: Instance, before: Instance) -> bool:
+    return (now.pid, now.host, now.port) != (before.pid, before.host, before.port)
+
+
+async def _run(server: _Server) -> None:
+    with server.scope:
+        await server.supervisor.run(server.watch.run)
