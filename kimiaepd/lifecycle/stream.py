@@ -205,10 +205,14 @@ def _call_ended(state: State, emit: Emit, said: Said) -> bool:
         return False
     if call.terminal:
         return call.terminal == draft.type
-    hook = said.hook(with_fact(draft, "duration_ms", milliseconds(call.at, said.at)))
-    refused = state.past_asks.get(said.mapped.ask or "") if draft.type == "tool.denied" else None
-    cause = (refused and refused.answered) or call.requested
-    emit(hook.draft, hook, run=call.run, cause=cause)
+    cause = call.requested
+    if draft.type == "tool.denied":
+        refused = state.past_asks.get(said.mapped.ask or "")
+        cause = (refused and refused.answered) or cause
+    else:
+        draft = with_fact(draft, "duration_ms", milliseconds(call.at, said.at))
+    hook = said.hook(draft)
+    emit(draft, hook, run=call.run, cause=cause)
     calls.close(state, call, hook.payload)
     return True
 
