@@ -107,8 +107,11 @@ class Session:
         """Take in what was said of it."""
         self.used = next(_numbers)
         payload = members(frame["payload"])
-        if frame["type"] == "turn.ended" and payload.get("agentId") == "main":
-            self.last_turn_reason = str(payload.get("reason"))
+        match frame["type"]:
+            case "turn.ended" if payload.get("agentId") == "main":
+                self.last_turn_reason = str(payload.get("reason"))
+            case "event.session.archived":
+                self.is_archived = True
 
 
 @define(eq=False)
@@ -117,13 +120,15 @@ class Work:
 
     Attributes:
         is_busy: something runs in it.
-        turn: the main agent's that runs.
+        turn_is_active: a turn of the main agent does.
+        turn: that turn, once it was said to have begun.
         approvals: those that nobody has answered, by id.
         questions: the same.
         answered: the ids of those that somebody has.
     """
 
     is_busy: bool = False
+    turn_is_active: bool = False
     turn: JSONObject | None = None
     approvals: dict[str, JSONObject] = field(factory=dict)
     questions: dict[str, JSONObject] = field(factory=dict)
@@ -140,8 +145,9 @@ class Work:
         match frame["type"]:
             case "event.session.work_changed":
                 self.is_busy = payload.get("busy") is True
+                self.turn_is_active = payload.get("main_turn_active") is True
             case "turn.started" if payload.get("agentId") == "main":
-                self.is_busy = True
+                self.is_busy = self.turn_is_active = True
                 self.turn = {
                     "turn_id": payload.get("turnId"),
                     "assistant_text": "",
@@ -150,7 +156,7 @@ class Work:
                     "current_prompt_id": payload.get("promptId"),
                 }
             case "turn.ended" if payload.get("agentId") == "main":
-                self.is_busy, self.turn = False, None
+                self.is_busy, self.turn_is_active, self.turn = False, False, None
             case "event.approval.requested":
                 self.approvals[str(payload["approval_id"])] = _asked(payload)
             case "event.question.requested":

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, unquote
 
 from attrs import define, field, frozen
 
+import kap_turns
 from kap_journal import NOW, Session, Work, members, ulid
 from kimiaepd.mapping.json_value import JSON, JSONObject
 
@@ -208,7 +209,7 @@ class Rest:
             return refusal(40404, f"approval {approval} not found")
         work.answered.add(approval)
         if self.server.switches.reacts:
-            self.server.resolve(name, approval, body)
+            kap_turns.resolve(self.server, name, approval, body)
         return success({"resolved": True, "resolved_at": NOW})
 
     def abort(self, call: Call, name: str) -> Answer:
@@ -217,7 +218,7 @@ class Rest:
             return _no_session(name)
         self.server.wake(session, call.name)
         if self.server.switches.reacts:
-            self.server.abort(name)
+            kap_turns.abort(self.server, name)
         return success({"aborted": True})
 
     # --- forms -----------------------------------------------------------------------------------
@@ -231,7 +232,7 @@ class Rest:
             "created_at": NOW,
             "updated_at": NOW,
             "busy": work.is_busy,
-            "main_turn_active": work.turn is not None,
+            "main_turn_active": work.turn_is_active,
             "pending_interaction": work.pending,
             "archived": session.is_archived,
             "metadata": {"cwd": "/home/user/project"},

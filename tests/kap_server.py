@@ -10,30 +10,28 @@ is replayed, what wakes a session, how it ends. It writes down what it was asked
 are the ways in which it, or what stands at its port, can fail.
 
 What it does not do: no model, no turns of its own, and no write but the two that are allowed. A
-test says each frame; only an answered ask and an aborted turn come by themselves.
+test says each frame, or each step (`kap_turns.py`); only an answered approval and an aborted turn
+are said by themselves.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+from contextlib import asynccontextmanager
 
-import h11
 import trio
 from attrs import define, field
 
-from kap_journal import GLOBAL, NOW, KapHome, Session, Work, ulid
-from kap_rest import API, Call, Rest, query
+from kap_journal import GLOBAL, NOW, Journal, KapHome, Session, Work, members, ulid
+from kap_port import Port
+from kap_rest import Call, Rest
 from kap_socket import Connection
+from kap_switches import Switches
 from kimiaepd.mapping.json_value import JSONObject
 
 HEARTBEAT = 10.0
-SOCKET = f"{API}/ws"
 
 _GLOBAL_TYPES = re.compile(r"session\.meta\.updated|event\.(session|workspace|config)\..+")
 _SERVER_TYPES = re.compile(r"event\.(session\.(archived|deleted)|workspace\..+|config\..+)")
@@ -43,70 +41,39 @@ _LOCAL = re.compile(rb"(https?://)?(localhost|127(\.\d+){3}|\[::1\])(:\d+)?")
 
 
 @define(eq=False)
-class Switches:
-    """How a server misbehaves; may be changed while it runs.
-
-    Attributes:
-        hang_up: close each TCP connection as soon as it is there.
-        never_shakes_hands: take the WebSocket's handshake and say nothing.
-        no_hello: shake hands and say nothing.
-        no_ack: subscribe, and never say so.
-        never_close: leave a client's goodbye unanswered, and the connection open.
-        ping_at_goodbye: send protocol pings before the answer to it.
-        instead: what goes back to a REST call, by its name such as "GET /api/v1/meta": these bytes,
-            or nothing for ever.
-        reacts: an ask that is answered, and a turn that is aborted, are said to have ended.
-    """
-
-    hang_up: bool = False
-    never_shakes_hands: bool = False
-    no_hello: bool = False
-    no_ack: bool = False
-    never_close: bool = False
-    ping_at_goodbye: bool = False
-    instead: dict[str, bytes | None] = field(factory=dict)
-    reacts: bool = True
-
-
-@define(eq=False)
 class KapServer:
     """One server of a home.
 
     Attributes:
         version: the vendor's; it decides how it behaves.
         heartbeat: seconds between its pings; None where it sends none, as 0.28.0.
-        port: on 127.0.0.1.
-        pid: what its file says.
+        own_id: its name for itself, which is not its file's.
         live: what the sessions do that it runs, by id.
         connections: every WebSocket that there was.
-        failures: what killed it, or would have: nothing, unless a client is at fault.
-        gone: it is at its end, and its port is closed.
+        rest: the REST calls.
+        failures: what killed it, or would have: nothing, unless a client is at fault. The block of
+            `serving` ends with an error where there are any.
     """
 
     home: KapHome
     version: str = "2.1.0"
     switches: Switches = field(factory=Switches)
     heartbeat: float | None = HEARTBEAT
-    port: int = 0
-    pid: int = field(factory=os.getpid)
-    id: str = field(factory=ulid)
     own_id: str = field(factory=ulid)
     live: dict[str, Work] = field(factory=dict)
     connections: list[Connection] = field(factory=list)
     failures: list[str] = field(factory=list)
-    gone: trio.Event = field(factory=trio.Event)
     rest: Rest = field(init=False)
-    _listener: trio.SocketListener | None = None
-    _nursery: trio.Nursery | None = None
-    _is_killed: bool = False
+    at: Port = field(init=False)
     _changed: trio.Event = field(factory=trio.Event)
 
     def __attrs_post_init__(self) -> None:
         self.rest = Rest(self)
+        self.at = Port(self)
         if self.is_old:
             self.heartbeat = None
 
-    # --- what there is ---------------------------------------------------------------------------
+    # --- what there is, and what it was asked ----------------------------------------------------
 
     @property
     def is_old(self) -> bool:
@@ -114,9 +81,9 @@ class KapServer:
         return tuple(int(part) for part in self.version.split(".")) < (0, 42)
 
     @property
-    def file(self) -> Path:
-        """Where it says where it is."""
-        return self.home.instances / f"{self.id}.json"
+    def port(self) -> int:
+        """On 127.0.0.1."""
+        return self.at.number
 
     @property
     def open(self) -> list[Connection]:
@@ -150,15 +117,15 @@ class KapServer:
                 await self._changed.wait()
 
     async def subscribed(self, session: str, seconds: float = 10) -> Connection:
-        """Wait until a client is told of a session."""
+        """Wait until a client is told of a session; gives the last one that is."""
         await self.until(lambda: any(session in one.subscriptions for one in self.open), seconds)
-        return next(one for one in self.open if session in one.subscriptions)
+        return next(one for one in reversed(self.open) if session in one.subscriptions)
 
     async def drained(self, seconds: float = 10) -> None:
         """Wait until all that was said is sent: no kill can take it back."""
         await self.until(lambda: not any(one.waiting for one in self.open), seconds)
 
-    # --- what a test makes it do -----------------------------------------------------------------
+    # --- its sessions, and what is said of them --------------------------------------------------
 
     def session(
         self, name: str, *, live: bool = True, epoch: str | None = None, seq: int = 0
@@ -194,7 +161,7 @@ class KapServer:
             offset: where a delta begins.
         """
         place = GLOBAL if _SERVER_TYPES.fullmatch(type_) else session
-        journal = self.home.journal if place == GLOBAL else self.home.sessions[place].journal
+        journal = self._journal(place)
         frame: JSONObject = {
             "type": type_,
             "seq": journal.seq + (not volatile),
@@ -214,61 +181,36 @@ class KapServer:
         """Say a frame that has its place and its session already, such as one of a capture."""
         place = str(frame["session_id"])
         if frame.get("volatile") is not True:
-            journal = self.home.journal if place == GLOBAL else self.home.sessions[place].journal
-            journal.add(frame)
-        if place in self.home.sessions:
-            self.home.sessions[place].note(frame)
-        if place in self.live:
-            self.live[place].note(frame)
+            self._journal(place).add(frame)
+        about = str(members(frame["payload"]).get("sessionId"))
+        if about in self.home.sessions:
+            self.home.sessions[about].note(frame)
+        if about in self.live:
+            self.live[about].note(frame)
         text = json.dumps(frame)
-        is_global = _GLOBAL_TYPES.fullmatch(str(frame["type"])) is not None
         for connection in self.open:
-            for _ in range(self._copies(connection, place, is_global=is_global)):
+            for _ in range(self._copies(connection, place, str(frame["type"]))):
                 connection.send(text)
         self.changed()
 
-    def _copies(self, connection: Connection, place: str, *, is_global: bool) -> int:
-        if is_global:
-            return len(connection.subscriptions) if self.is_old else 1
-        return 1 if place in connection.subscriptions and place in self.live else 0
-
-    def resolve(self, session: str, approval: str, verdict: JSONObject | None = None) -> None:
-        """Say that an approval was answered; without a verdict, that it is no longer asked."""
-        kept = ("decision", "feedback", "scope", "selected_label")
-        said = {name: value for name, value in (verdict or {}).items() if name in kept}
-        resolved: JSONObject = {"approval_id": approval, **said, "resolved_at": NOW}
-        self.say(session, "event.approval.resolved", resolved)
-        self.work_changed(session)
-
-    def abort(self, session: str) -> None:
-        """Say what an aborted turn comes to; nothing where none runs."""
-        work = self.live[session]
-        if work.turn is None:
-            return
-        turn = work.turn
-        for question in list(work.questions):
-            dismissed: JSONObject = {"question_id": question, "dismissed_at": NOW}
-            self.say(session, "event.question.dismissed", dismissed)
-        ended: JSONObject = {"turnId": turn["turn_id"], "reason": "cancelled", "durationMs": 5}
-        self.say(session, "turn.ended", ended)
-        for approval in list(work.approvals):
-            self.resolve(session, approval)
-        self.work_changed(session)
-        aborted: JSONObject = {"promptId": turn["current_prompt_id"], "abortedAt": NOW}
-        self.say(session, "prompt.aborted", aborted)
-
-    def work_changed(self, session: str) -> None:
-        """Say what a session does now."""
-        shown = self.rest.shown(self.home.sessions[session])
-        names = ("busy", "main_turn_active", "pending_interaction", "last_turn_reason")
-        changed = {name: shown[name] for name in names if name in shown}
-        self.say(session, "event.session.work_changed", changed)
-
-    def flood(self, session: str, count: int = 50_000) -> None:
-        """Say volatile frames."""
+    async def flood(self, session: str, count: int = 50_000) -> None:
+        """Say volatile frames, as fast as they can be made."""
         for number in range(count):
             delta: JSONObject = {"turnId": 0, "delta": f"w{number} "}
             self.say(session, "assistant.delta", delta, volatile=True, offset=number)
+            if number % 100 == 0:
+                await trio.lowlevel.checkpoint()
+
+    def _journal(self, place: str) -> Journal:
+        return self.home.journal if place == GLOBAL else self.home.sessions[place].journal
+
+    def _copies(self, connection: Connection, place: str, type_: str) -> int:
+        """How often a client is told of it."""
+        if _GLOBAL_TYPES.fullmatch(type_):
+            return len(connection.subscriptions) if self.is_old else 1
+        return int(place in connection.subscriptions and place in self.live)
+
+    # --- what else a test makes it do ------------------------------------------------------------
 
     def send(self, message: JSONObject | str | bytes) -> None:
         """Send a message, of whatever kind, to everybody; see `Connection.send`."""
@@ -288,90 +230,22 @@ class KapServer:
         """`kimi web rotate-token`; who is connected stays so."""
         self.home.rotate(token)
 
+    def ready(self) -> None:
+        """Say in its file where it listens, where that was not known from the start."""
+        self.at.register(self.port)
+
     def stop(self) -> None:
         """SIGTERM: it listens no more at once, and ends when the last WebSocket is closed."""
-        assert self._listener
-        self._listener.socket.close()
+        self.at.stop()
 
     def kill(self) -> None:
         """SIGKILL: every connection is cut, and its file is left behind."""
-        assert self._nursery
-        self._is_killed = True
-        self.stop()
-        self._nursery.cancel_scope.cancel()
+        self.at.kill()
 
-    # --- its life --------------------------------------------------------------------------------
-
-    async def run(self, *, port_is_known: bool = True, task_status: trio.TaskStatus[None]) -> None:
-        """Serve until stopped or killed."""
-        (listener,) = await trio.open_tcp_listeners(self.port, host="127.0.0.1")
-        self._listener = listener
-        self.port = listener.socket.getsockname()[1]
-        self.register(self.port if port_is_known else 0)
-        try:
-            async with trio.open_nursery() as connection_nursery:
-                self._nursery = connection_nursery
-                task_status.started()
-                with suppress(trio.ClosedResourceError):
-                    while True:
-                        connection_nursery.start_soon(self._serve, await listener.accept())
-        finally:
-            listener.socket.close()
-            if not self._is_killed:
-                self.file.unlink(missing_ok=True)
-            self.gone.set()
-            self.changed()
-
-    def register(self, port: int | None = None) -> None:
-        """Write its file; with port 0 it says that it is not ready."""
-        now = int(time.time() * 1000)
-        said: JSONObject = {
-            "server_id": self.id,
-            "pid": self.pid,
-            "host": "127.0.0.1",
-            "port": self.port if port is None else port,
-            "started_at": now,
-            "heartbeat_at": now,
-            "host_version": self.version,
-        }
-        self.file.write_text(json.dumps(said))
-
-    async def _serve(self, stream: trio.SocketStream) -> None:
-        try:
-            if not self.switches.hang_up:
-                await self._talk(stream)
-        except (trio.BrokenResourceError, trio.ClosedResourceError, h11.RemoteProtocolError):
-            pass  # a client that went, or no client at all
-        finally:
-            with trio.CancelScope(shield=True):
-                await trio.aclose_forcefully(stream)
-
-    async def _talk(self, stream: trio.SocketStream) -> None:
-        http = h11.Connection(h11.SERVER)
-        request = await _next(http, stream)
-        if not isinstance(request, h11.Request):
-            return
-        headers, target = dict(request.headers), request.target.decode("latin-1")
-        path, asked = query(target)
-        if headers.get(b"upgrade", b"").lower() == b"websocket":
-            if path == SOCKET:
-                rest, _ = http.trailing_data
-                await Connection(self, stream).run(target, list(request.headers), rest)
-            return
-        body = b""
-        while isinstance(event := await _next(http, stream), h11.Data):
-            body += event.data
-        bearer = headers.get(b"authorization")
-        call = Call(
-            request.method.decode(), path, asked, body, bearer.decode("latin-1") if bearer else None
-        )
-        answer = self.rest.answer(call, headers).bytes()
-        self.changed()
-        instead = self.switches.instead.get(call.name, answer)
-        if instead is None:
-            await trio.sleep_forever()
-        else:
-            await stream.send_all(instead)
+    async def ended(self, seconds: float = 10) -> None:
+        """Wait until it is gone: nobody is connected, and its file is where it belongs."""
+        with trio.fail_after(seconds):
+            await self.at.gone.wait()
 
     # --- what its parts ask ----------------------------------------------------------------------
 
@@ -399,16 +273,10 @@ class KapServer:
         return self.live[session.id]
 
     def null_cursor(self) -> None:
-        """A client sent a cursor that is null."""
+        """A client sent a cursor that is null: 0.28.0 dies, later ones answer no more."""
         self.failures.append("a null cursor")
         if self.is_old:
             self.kill()
-
-
-async def _next(http: h11.Connection, stream: trio.SocketStream) -> object:
-    while (event := http.next_event()) is h11.NEED_DATA:
-        http.receive_data(bytes(await stream.receive_some()))
-    return event
 
 
 @asynccontextmanager
@@ -419,24 +287,29 @@ async def serving(
     switches: Switches | None = None,
     heartbeat: float = HEARTBEAT,
     port: int = 0,
-    pid: int | None = None,
     port_is_known: bool = True,
+    pid: int | None = None,
+    is_mortal: bool = False,
 ) -> AsyncIterator[KapServer]:
-    """A server until the block ends; then it is gone, and its file too unless it was killed."""
-    server = KapServer(
-        home,
-        version,
-        switches=switches or Switches(),
-        heartbeat=heartbeat,
-        port=port,
-        pid=os.getpid() if pid is None else pid,
-    )
+    """A server until the block ends; then it is gone, and its file too unless it was killed.
+
+    Args:
+        home: whose server it is.
+        version: the vendor's.
+        switches: how it misbehaves.
+        heartbeat: seconds between its pings; 0.28.0 sends none.
+        port: where it listens, such as where one did that was killed.
+        port_is_known: else its file has port 0 until `ready`.
+        pid: what its file says; this process by default.
+        is_mortal: its file names a process of its own, which dies with it.
+    """
+    server = KapServer(home, version, switches or Switches(), heartbeat)
+    server.at.number, server.at.is_known = port, port_is_known
+    if pid is not None:
+        server.at.pid = pid
+    server.at.is_mortal = is_mortal
     async with trio.open_nursery() as server_nursery:
-
-        async def run(*, task_status: trio.TaskStatus[None]) -> None:
-            await server.run(port_is_known=port_is_known, task_status=task_status)
-
-        await server_nursery.start(run)
+        await server_nursery.start(server.at.run)
         yield server
         server_nursery.cancel_scope.cancel()
     assert not server.failures

@@ -3,14 +3,13 @@
 What the server says is put in a queue at once, as bytes, and sent as fast as the client reads: the
 order of what is said is the order of what is sent, and a client that does not read holds up nobody.
 
-The messages are those of `vendor/web.md`, part 3. What a journal is: `kap_journal.py`.
+What is answered to a client's messages: `kap_talk.py`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,8 @@ from wsproto.events import (
 )
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
-from kap_journal import LONGEST_GAP, NOW, Session, members, ulid, words
+import kap_talk
+from kap_journal import LONGEST_GAP, NOW, Session, members, ulid
 from kimiaepd.mapping.json_value import JSON, JSONObject
 
 if TYPE_CHECKING:
@@ -40,10 +40,6 @@ MOST_MISSED = 2
 
 _PROTOCOL_PING = b"\x89\x01x"
 _GOODBYE_SECONDS = 5
-
-
-class NullCursorError(Exception):
-    """What no server survives: a cursor that is null."""
 
 
 @define(eq=False)
@@ -247,87 +243,7 @@ class Connection:
             frame = None
         if isinstance(frame, dict):
             self.said.append(frame)
-            try:
-                self._answer(frame, members(frame.get("payload")))
-            except NullCursorError:
-                self.server.null_cursor()
+            kap_talk.answer(self, frame)
         else:
             self.odd.append(text)
         self.server.changed()
-
-    def _answer(self, frame: JSONObject, payload: JSONObject) -> None:
-        match frame.get("type"):
-            case "client_hello" if payload.get("token", self.server.home.token) != (
-                self.server.home.token
-            ):
-                self._ack(frame, {}, 40112)
-                self.close(1000)
-            case "client_hello":
-                accepted, missing, resync, at = self._subscribe(payload, "subscriptions")
-                self._ack(frame, {
-                    "accepted_subscriptions": accepted,
-                    "resync_required": [*resync, *missing],
-                    "cursors": at,
-                })  # fmt: skip
-            case "subscribe":
-                accepted, missing, resync, at = self._subscribe(payload, "session_ids")
-                self._ack(frame, {
-                    "accepted": accepted,
-                    "not_found": missing,
-                    "resync_required": resync,
-                    "cursors": at,
-                })  # fmt: skip
-            case "unsubscribe":
-                for name in words(payload.get("session_ids")):
-                    self.subscriptions.pop(name, None)
-                self._ack(frame, {"accepted": [], "not_found": [], "resync_required": []})
-
-    def _subscribe(
-        self, payload: JSONObject, key: str
-    ) -> tuple[list[JSON], list[JSON], list[JSON], JSONObject]:
-        """Who is told of from now on, who is not, whose gap is not told, and where each stands."""
-        accepted, missing, resync = list[JSON](), list[JSON](), list[JSON]()
-        at: JSONObject = {}
-        cursors = members(payload.get("cursors"))
-        if None in cursors.values():
-            raise NullCursorError
-        for name in words(payload.get(key)):
-            session = self.server.live_session(name)
-            if session is None:
-                missing.append(name)
-                continue
-            accepted.append(name)
-            if name in cursors and not self._replay(session, members(cursors[name])):
-                resync.append(name)
-            self.subscriptions[name] = session
-            at[name] = session.journal.cursor()
-        return accepted, missing, resync, at
-
-    def _replay(self, session: Session, cursor: JSONObject) -> bool:
-        missed = session.journal.since(cursor)
-        if isinstance(missed, str):
-            payload: JSONObject = {
-                "session_id": session.id,
-                "reason": missed,
-                "current_seq": session.journal.seq,
-                "epoch": session.journal.epoch,
-            }
-            self.send({"type": "resync_required", "timestamp": NOW, "payload": payload})
-            return False
-        for frame in missed:
-            self.send(frame)
-        return True
-
-    def _ack(self, frame: JSONObject, payload: Mapping[str, JSON], code: int = 0) -> None:
-        if self.server.switches.no_ack:
-            return
-        request = frame.get("id")
-        self.send(
-            {
-                "type": "ack",
-                "id": request if isinstance(request, str) else "",
-                "code": code,
-                "msg": "unauthorized" if code else "success",
-                "payload": dict(payload),
-            }
-        )

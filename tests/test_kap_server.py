@@ -1,4 +1,4 @@
-"""The scripted `kimi web` server behaves as the real one was seen to: a wrong double lies to all."""
+"""The scripted `kimi web` server behaves as the real one was seen to, and can be trusted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 import trio
 
 from kap_journal import TOKEN, KapHome
-from kap_server import SOCKET, KapServer, serving
+from kap_port import SOCKET
+from kap_server import KapServer, serving
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.web.client import Client
 from kimiaepd.web.home import find
@@ -27,7 +28,7 @@ def home(tmp_path: Path) -> KapHome:
 
 
 def client(server: KapServer) -> Client:
-    (instance,) = [one for one in find(server.home.path).servers if one.id == server.id]
+    (instance,) = [one for one in find(server.home.path).servers if one.id == server.at.id]
     return Client(instance, server.home.path)
 
 
