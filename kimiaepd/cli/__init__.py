@@ -38,6 +38,7 @@ _COMMANDS = {
     "token": ("token", "token"),
     "console": ("console", "console"),
     "gate": ("gate", "gate"),
+    "tail": ("tail", "tail"),
 }
 
 

@@ -24,7 +24,7 @@ MOST_SESSIONS = 2_000
 LONGEST_NAME = 1_024
 """Characters of a session's name; of one with a longer name no place is kept."""
 
-SLACK = timedelta(seconds=2)
+SLACK = timedelta(seconds=0.5)
 """An event is stamped as its hook starts, a moment before it arrives."""
 
 
