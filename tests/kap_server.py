@@ -312,4 +312,4 @@ async def serving(
         await server_nursery.start(server.at.run)
         yield server
         server_nursery.cancel_scope.cancel()
-    assert not server.failures
+    assert not server.failures, server.failures

@@ -87,6 +87,8 @@ class Connection:
 
     def send(self, message: JSONObject | str | bytes) -> None:
         """Say a message: an object or any text, or bytes as a binary message."""
+        if self.goodbye is not None:
+            return
         if isinstance(message, bytes):
             self._do(BytesMessage(message))
         else:
@@ -106,8 +108,9 @@ class Connection:
 
     def close(self, code: int, reason: str = "") -> None:
         """Close, and wait for the client to do so."""
-        self.code = code
-        self._do(CloseConnection(code, reason))
+        if self.goodbye is None:
+            self.code = code
+            self._do(CloseConnection(code, reason))
 
     async def drop(self) -> None:
         """Hang up without a word."""
