@@ -180,7 +180,7 @@ class Conversation:
             self._accepted(name, ack.at.get(name), is_cut=name in ack.resync)
         for name in asked:
             self._pending.pop(name, None)
-        if not self._pending:
+        if asked and not self._pending:
             self.seen.too_large = False
 
     def _accepted(self, name: str, there: Cursor | None, *, is_cut: bool) -> None:
