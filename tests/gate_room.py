@@ -21,7 +21,9 @@ from daemon_room import DEFAULT, Room, opened
 from judge import judge
 from kimiaepd.commands import Command, Commands
 from kimiaepd.gate.gate import RESPOND, Gate
+from kimiaepd.hook_socket.conversation import Reply
 from kimiaepd.hook_socket.peer import Peer
+from kimiaepd.instruct import INSTRUCT, Instructions
 from kimiaepd.mapping.capture import Ceilings
 from kimiaepd.mapping.event import Draft
 from kimiaepd.mapping.json_value import JSON, JSONObject, dump, parse
@@ -32,8 +34,13 @@ HELD = GateSettings(enabled=True)
 
 @define(eq=False)
 class Shim:
-    """One hook's program: what it was told, and whether it is still there."""
+    """One hook's program: what it was told, and whether it is still there.
 
+    Attributes:
+        is_deaf: it goes before it has read an instruction; nothing then arrives.
+    """
+
+    is_deaf: bool = False
     replies: list[bytes] = field(factory=list)
     _left: trio.Event = field(factory=trio.Event)
 
@@ -60,11 +67,12 @@ class Shim:
 
 @define(eq=False)
 class GateRoom:
-    """One life of a daemon's inside, with a gate."""
+    """One life of a daemon's inside, with a gate and instructions."""
 
     room: Room
     gate: Gate
     nursery: trio.Nursery
+    instructions: Instructions = field(init=False)
     commands: Commands = field(init=False)
     acks: list[JSONObject] = field(factory=list)
     again: list[bytes] = field(factory=list)
@@ -77,6 +85,8 @@ class GateRoom:
         self.gate.is_reachable = lambda: self.reachable
         self.gate.notify = self.told.append
         self.room.observer.gate = self.gate
+        self.instructions = Instructions(self.room.book)
+        self.room.observer.instructions = self.instructions
         self.room.book.emitter.clock_ns = lambda: time.time_ns() + self.wall_ahead_ns
         self.commands = Commands(
             is_known=self.room.book.is_known,
@@ -84,9 +94,11 @@ class GateRoom:
             decline=self._acknowledge,
             again=self.again.append,
             is_authenticated=lambda: True,
+            came=self.gate.somebody_came,
             clock=lambda: float("inf"),
         )
         self.commands.register(RESPOND, self.gate.respond)
+        self.commands.register(INSTRUCT, self.instructions.take)
 
     async def call(
         self,
@@ -111,9 +123,10 @@ class GateRoom:
         *,
         session: str = "s",
         started_ns: int | None = None,
+        is_deaf: bool = False,
     ) -> Shim:
         """Any hook, in a task of its own."""
-        shim = Shim()
+        shim = Shim(is_deaf)
         whole: JSONObject = {"hook_event_name": event, "session_id": session, **payload}
         self.nursery.start_soon(self._run, shim, dump(whole), started_ns or time.time_ns())
         await wait_all_tasks_blocked()
@@ -121,8 +134,11 @@ class GateRoom:
 
     async def _run(self, shim: Shim, body: bytes, started_ns: int) -> None:
         said = await self.room.observer.hook(body, started_ns, Peer(shim))
-        assert isinstance(said, bytes)  # nothing is instructed here
-        shim.replies.append(said)
+        if isinstance(said, Reply):
+            shim.replies.append(said.body)
+            said.over(not shim.is_deaf)
+        else:
+            shim.replies.append(said)
 
     async def answer(
         self, ask: str, answer: JSON, *, session: str = "s", command: str | None = None
@@ -147,6 +163,19 @@ class GateRoom:
                 "data": data,
             }
         )
+
+    def instruct(self, text: str, *, session: str = "s", command: str) -> JSONObject:
+        """Send an instruction; its acknowledgement."""
+        self.commands.take(
+            {
+                "id": command,
+                "source": "aep://phone/agent/thumb",
+                "type": INSTRUCT,
+                "session": session,
+                "data": {"text": text},
+            }
+        )
+        return self.acks[-1]
 
     def open_ask(self, session: str = "s") -> str:
         """The id of the ask that is held, at any capture level."""

@@ -2,7 +2,8 @@
 
 Trio runs in a thread of its own, its clock stands still between steps, and each step ends when
 every task waits again. The model knows what was asked, answered and freed, and when; the log and
-the replies must say the same.
+the replies must say the same. Beside the calls people instruct the same sessions: a prompt is told
+what was queued for it, once, and a call never is.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import tempfile
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import trio
 from aep_sdk.projection import project_state
@@ -34,26 +35,49 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gate_room import GateRoom, Shim, gated
 from judge import judge
-from kimiaepd.gate.answers import OPTIONS, read_answer
+from kimiaepd.gate import wording
 from kimiaepd.gate.gate import NOTHING
+from kimiaepd.instruct import MOST
 from kimiaepd.lifecycle.holds import REFUSING
-from kimiaepd.mapping.json_value import JSON, JSONObject
-from kimiaepd.policy import Rule
+from kimiaepd.mapping.json_value import JSON, JSONObject, parse
+from kimiaepd.policy import Mode, Rule
 from kimiaepd.settings import GateSettings, HoldMs
 from test_gate import reason
 
 T = TypeVar("T")
 
 SESSIONS = st.sampled_from(["s", "t"])
-ANSWERS: st.SearchStrategy[JSON] = st.sampled_from(
-    [
-        {"option": "allow"}, {"option": "deny"}, {"option": "cancel"}, {"option": "allow_session"},
-        {"option": "deny", "text": "use another"}, {"option": "allow", "text": "deny"},
-        {"text": "allow"}, {"text": "No objection"}, {"text": "DENY "}, {"text": "yes"},
-        {"text": "allow, but not so fast"}, {"text": ""}, {"text": 1}, {"option": "Allow"},
-        {"option": None, "text": "allow"}, {}, None, "allow", {"values": {"option": "allow"}},
-    ]
+Meant: TypeAlias = "tuple[str, str | None] | None"
+"""An option, and the reason of a refusal where it has one; None: it is no answer."""
+
+Meaning: TypeAlias = "tuple[JSON, Meant, Meant]"
+ALLOW, DENY = ("allow", None), ("deny", None)
+MEANINGS: tuple[Meaning, ...] = (
+    # an answer; what it means where two options are offered, and where four are
+    ({"option": "allow"}, ALLOW, ALLOW),
+    ({"option": "deny"}, DENY, DENY),
+    ({"option": "cancel"}, None, ("cancel", None)),
+    ({"option": "allow_session"}, None, ("allow_session", None)),
+    ({"option": "deny", "text": " use another "}, ("deny", "use another"), ("deny", "use another")),
+    ({"option": "allow", "text": "deny"}, ALLOW, ALLOW),
+    ({"text": "allow"}, ALLOW, ALLOW),
+    ({"text": " No objection"}, ALLOW, ALLOW),
+    ({"text": "allow_session"}, ("deny", "allow_session"), ("allow_session", None)),
+    ({"text": "DENY "}, DENY, DENY),
+    ({"text": "Cancel"}, ("deny", "Cancel"), ("cancel", None)),
+    ({"text": "yes"}, ("deny", "yes"), ("deny", "yes")),
+    ({"text": "allow, but slowly"}, ("deny", "allow, but slowly"), ("deny", "allow, but slowly")),
 )  # fmt: skip
+NOTHINGS: tuple[JSON, ...] = (
+    {"text": ""}, {"text": 1}, {"option": "Allow"}, {"option": None, "text": "allow"}, {},
+    {"option": "yes", "text": "allow"}, None, "allow", {"values": {"option": "allow"}},
+)  # fmt: skip
+"""What may be answered, and what is meant by it: said here once more, and not by `answers.py`."""
+
+ANSWERS = st.sampled_from([*MEANINGS, *((nothing, None, None) for nothing in NOTHINGS)])
+MOMENT = 1 / 1024
+"""About a millisecond: sums of these are exact, so that model and clock agree on a deadline."""
+
 MANY = 4
 """Calls before a stop: what comes after it is the same whatever came before."""
 
@@ -99,6 +123,7 @@ class Expected:
     until: float
     outcome: str | None = None
     option: str | None = None
+    reason: str | None = None
     commands: list[str] = field(factory=list)
 
 
@@ -106,12 +131,12 @@ class Held(RuleBasedStateMachine):
     """The gate, beside a model of it."""
 
     asked: Bundle[Expected] = Bundle("asked")
-    commands: Bundle[tuple[str, Expected, JSON]] = Bundle("commands")
+    commands: Bundle[Callable[[], None]] = Bundle("commands")
 
     @initialize(options=st.sampled_from(["two", "four"]))
     def begin(self, options: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="kg"))
-        self.options, self.hold_s = options, 50.0
+        self.options, self.hold_s, self.mode = options, 50.0, Mode.MANUAL
         self.portal = Portal(self.folder, self.terms())
         self.room = self.portal.room
         self.now = 0.0
@@ -119,7 +144,11 @@ class Held(RuleBasedStateMachine):
         self.calls: list[Expected] = []
         self.passed: list[Shim] = []
         self.ruled: list[Shim] = []
-        self.acks: dict[str, JSONObject] = {}
+        self.queued: dict[str, list[str]] = {"s": [], "t": []}
+        self.fates: dict[str, list[str]] = {}
+        self.known: set[str] = set()
+        self.over: set[str] = set()
+        self.running: set[str] = set()
         self.in_a_row: dict[str, int] = {}
         self.allowed: set[str] = set()
         self.stopping = False
@@ -130,6 +159,7 @@ class Held(RuleBasedStateMachine):
             enabled=True,
             hold_ms=HoldMs(round(self.hold_s * 1000)),
             options=self.options,  # type: ignore[arg-type]
+            mode=self.mode,
             rules=rules,
         )
 
@@ -144,7 +174,7 @@ class Held(RuleBasedStateMachine):
         return self._call(session, has_id=has_id) or multiple()
 
     @rule(target=asked, session=SESSIONS, answer=ANSWERS, other=ANSWERS)
-    def call_that_is_answered_twice(self, session: str, answer: JSON, other: JSON) -> Any:
+    def call_that_is_answered_twice(self, session: str, answer: Meaning, other: Meaning) -> Any:
         found = self._call(session, has_id=True)
         if found is None:
             return multiple()
@@ -154,13 +184,23 @@ class Held(RuleBasedStateMachine):
 
     def _call(self, session: str, *, has_id: bool) -> Expected | None:
         call_id = f"c{self.number()}" if has_id else None
+        is_held = self._is_held(session)
         shim: Shim = self.portal(lambda: self.room.call(call_id, session=session))
-        waits = self.room.reachable and not self.stopping and session not in self.allowed
-        if not waits or self.in_a_row.get(session, 0) >= 2:
-            self.passed.append(shim)
+        return self._expected(session, [shim], is_held=is_held)
+
+    def _is_held(self, session: str) -> bool:
+        """Whether a call that comes now is to be held."""
+        is_wanted = self.mode is Mode.MANUAL and session not in self.allowed
+        stands = self.in_a_row.get(session, 0) < 2
+        return is_wanted and stands and self.room.reachable and not self.stopping
+
+    def _expected(self, session: str, shims: list[Shim], *, is_held: bool) -> Expected | None:
+        self.known.add(session)
+        if not is_held:
+            self.passed += shims
             return None
         ask = self.portal(self._last_ask, session)
-        found = Expected(ask, session, [shim], self.options, self.now + self.hold_s)
+        found = Expected(ask, session, shims, self.options, self.now + self.hold_s)
         self.calls.append(found)
         return found
 
@@ -170,6 +210,7 @@ class Held(RuleBasedStateMachine):
     @rule(session=SESSIONS)
     def call_that_a_rule_denies(self, session: str) -> None:
         call_id = f"c{self.number()}"
+        self.known.add(session)
         self.ruled.append(
             self.portal(lambda: self.room.call(call_id, session=session, tool="Write"))
         )
@@ -183,50 +224,46 @@ class Held(RuleBasedStateMachine):
             one = await self.room.call(call_id, session=session, started_ns=10**18)
             return one, await self.room.call(call_id, session=session, started_ns=10**18 + 1)
 
-        one, other = self.portal(both)
-        if one.waits:
-            ask = self.portal(self._last_ask, session)
-            until = self.now + self.hold_s
-            self.calls.append(Expected(ask, session, [one, other], self.options, until))
-        else:
-            self.passed += [one, other]
+        is_held = self._is_held(session)
+        self._expected(session, list(self.portal(both)), is_held=is_held)
 
     # --- answers ---
 
     @rule(
         target=commands, call=asked, answer=ANSWERS, elsewhere=st.sampled_from([False] * 7 + [True])
     )
-    def answer(self, call: Expected, answer: JSON, *, elsewhere: bool) -> Any:
-        command = self._answered(call, answer, elsewhere=elsewhere)
-        return (command, call, answer) if command else multiple()
+    def answer(self, call: Expected, answer: Meaning, *, elsewhere: bool) -> Any:
+        return self._answered(call, answer, elsewhere=elsewhere) or multiple()
 
-    def _answered(self, call: Expected, answer: JSON, *, elsewhere: bool) -> str | None:
+    def _answered(
+        self, call: Expected, answer: Meaning, *, elsewhere: bool
+    ) -> Callable[[], None] | None:
+        """Answer; gives back what sends the same command once more."""
         command = f"command{self.number()}"
         session = call.session if not elsewhere else {"s": "t", "t": "s"}[call.session]
-        ack = self._answer(call, answer, command, session)
-        if ack is None:
+        if session not in self.known:
             return None
-        self.acks[command] = ack
+        said, of_two, of_four = answer
+
+        async def send() -> JSONObject:
+            return await self.room.answer(call.ask, said, session=session, command=command)
+
+        async def again() -> None:
+            data: JSONObject = {"answer": said}
+            self.room.command(call.ask, data, session=session, command=command)
+            await wait_all_tasks_blocked()
+
+        ack = self.portal(send)
         self.in_a_row.clear()
-        meant = read_answer({"answer": answer}, OPTIONS[call.options], labelled=True)  # type: ignore[index]
+        meant = of_two if call.options == "two" else of_four
         is_accepted = session == call.session and meant is not None and call.outcome is None
         assert ack["type"] == ("control.accepted" if is_accepted else "control.rejected")
         if is_accepted and meant:
-            call.outcome, call.option = "answered", meant.option
+            call.outcome, (call.option, call.reason) = "answered", meant
             call.commands.append(command)
-            if meant.option == "allow_session":
+            if call.option == "allow_session" and session not in self.over:
                 self.allowed.add(session)
-        return command
-
-    def _answer(
-        self, call: Expected, answer: JSON, command: str, session: str
-    ) -> JSONObject | None:
-        async def send() -> JSONObject | None:
-            if not self.room.room.book.is_known(session):
-                return None
-            return await self.room.answer(call.ask, answer, session=session, command=command)
-
-        return self.portal(send)
+        return lambda: self.portal(again)
 
     @rule(call=asked)
     def answer_at_the_deadline(self, call: Expected) -> None:
@@ -265,17 +302,56 @@ class Held(RuleBasedStateMachine):
         call.outcome, call.option, call.commands = "answered", "deny", [first]
         self.in_a_row.clear()
 
-    @rule(sent=commands)
-    def command_again(self, sent: tuple[str, Expected, JSON]) -> None:
-        command, call, answer = sent
+    @rule(again=commands)
+    def command_again(self, again: Callable[[], None]) -> None:
         before = len(self.room.acks)
+        again()
+        self.in_a_row.clear()
+        assert len(self.room.acks) == before, "it was decided once"
 
-        async def send() -> None:
-            self.room.command(call.ask, {"answer": answer}, session=call.session, command=command)
+    # --- instructions ---
+
+    @rule(target=commands, session=SESSIONS)
+    def instruct(self, session: str) -> Any:
+        if session not in self.known:
+            return multiple()
+        text = f"instruction {self.number()}"
+
+        async def send() -> str:
+            ack = self.room.instruct(text, session=session, command=text)
+            await wait_all_tasks_blocked()
+            return str(ack["type"])
+
+        async def again() -> None:
+            self.room.instruct(text, session=session, command=text)
             await wait_all_tasks_blocked()
 
-        self.portal(send)
-        assert len(self.room.acks) == before, "it was decided once"
+        is_taken = session not in self.over and len(self.queued[session]) < MOST
+        assert self.portal(send) == ("control.accepted" if is_taken else "control.rejected")
+        self.in_a_row.clear()
+        if is_taken:
+            self.queued[session].append(text)
+            self.fates[text] = ["queued"]
+        return lambda: self.portal(again)
+
+    @rule(session=SESSIONS, is_deaf=st.sampled_from([False, False, True]))
+    def prompt(self, session: str, *, is_deaf: bool) -> None:
+        given: JSONObject = {"prompt": f"prompt {self.number()}"}
+        shim = self._hook("UserPromptSubmit", session, given, is_deaf=is_deaf)
+        self.running.add(session)
+        self.over.discard(session)
+        queued = self.queued[session]
+        if not queued:
+            assert shim.reply == NOTHING
+            return
+        assert parse(shim.reply) == {"message": "\n\n".join(queued)}
+        if not is_deaf:
+            self._fate(session, "delivered")
+
+    def _fate(self, session: str, fate: str) -> None:
+        for text in self.queued[session]:
+            self.fates[text].append(fate)
+        self.queued[session] = []
 
     # --- what else ends them ---
 
@@ -288,7 +364,7 @@ class Held(RuleBasedStateMachine):
         self.portal(leave)
         self._dismissed([call])
 
-    @rule(seconds=st.sampled_from([0.001, 1.0, 24.0, 49.999, 50.0]))
+    @rule(seconds=st.sampled_from([MOMENT, 1.0, 24.0, 50.0 - MOMENT, 50.0]))
     def time_passes(self, seconds: float) -> None:
         async def pass_() -> None:
             self.portal.clock.jump(seconds)
@@ -298,7 +374,7 @@ class Held(RuleBasedStateMachine):
         self._passed(seconds)
 
     def _passed(self, seconds: float) -> None:
-        self.now = round(self.now + seconds, 6)
+        self.now += seconds
         for call in sorted(self.calls, key=lambda call: call.until):
             if call.outcome is None and call.until <= self.now:
                 call.outcome = "timeout"
@@ -306,17 +382,26 @@ class Held(RuleBasedStateMachine):
 
     @rule(session=SESSIONS)
     def session_ends(self, session: str) -> None:
-        self._hook("SessionEnd", session)
+        if session in self.running:  # else the end itself waits for the run's own
+            self.session_goes_on(session, "Interrupt")
+        self._hook("SessionEnd", session, {"reason": "exit"})
+        self.over.add(session)
+        self._fate(session, "dropped")
         self._dismissed([call for call in self.calls if call.session == session])
         self.allowed.discard(session)
         self.in_a_row.pop(session, None)
 
-    @rule(session=SESSIONS, event=st.sampled_from(["UserPromptSubmit", "Stop", "Interrupt"]))
+    @rule(session=SESSIONS, event=st.sampled_from(["Stop", "Interrupt", "SessionStart"]))
     def session_goes_on(self, session: str, event: str) -> None:
-        self._hook(event, session)
+        self._hook(event, session, {"model": f"model {self.number()}"})
+        if event == "SessionStart":
+            self.over.discard(session)
+        else:
+            self.running.discard(session)
 
-    def _hook(self, event: str, session: str) -> None:
-        self.portal(lambda: self.room.start(event, {"reason": "exit"}, session=session))
+    def _hook(self, event: str, session: str, given: JSONObject, *, is_deaf: bool = False) -> Shim:
+        self.known.add(session)
+        return self.portal(lambda: self.room.start(event, given, session=session, is_deaf=is_deaf))
 
     @precondition(lambda self: not self.stopping and len(self.calls) > MANY)
     @rule()
@@ -328,6 +413,9 @@ class Held(RuleBasedStateMachine):
         self.portal(stop)
         self.stopping = True
         self._dismissed(self.calls)
+
+    async def _settle(self) -> None:
+        self.room.room.observer.settle()
 
     def _dismissed(self, calls: list[Expected]) -> None:
         for call in calls:
@@ -344,9 +432,13 @@ class Held(RuleBasedStateMachine):
         self.room.gate.somebody_came()
         self.in_a_row.clear()
 
-    @rule(options=st.sampled_from(["two", "four"]), hold_s=st.sampled_from([1.0, 50.0]))
-    def reload(self, options: str, hold_s: float) -> None:
-        self.options, self.hold_s = options, hold_s
+    @rule(
+        options=st.sampled_from(["two", "four"]),
+        hold_s=st.sampled_from([1.0, 50.0]),
+        mode=st.sampled_from([Mode.MANUAL, Mode.MANUAL, Mode.YOLO]),
+    )
+    def reload(self, options: str, hold_s: float, mode: Mode) -> None:
+        self.options, self.hold_s, self.mode = options, hold_s, mode
         self.room.gate.terms = self.terms()
 
     @rule(seconds=st.integers(-100_000, 100_000))
@@ -370,6 +462,12 @@ class Held(RuleBasedStateMachine):
         refused = [call for call in self.calls if call.option in REFUSING]
         assert len(denials) == len(refused) + len(self.ruled)
         assert len(self.room.gate._held) == sum(call.outcome is None for call in self.calls)
+        found: dict[str, list[str]] = {}
+        for event in events:
+            if str(event["type"]).startswith("x.kimi-code.instruction."):
+                fate = str(event["type"]).rpartition(".")[2]
+                found.setdefault(str(event["cause"]), []).append(fate)
+        assert found == self.fates
 
     def _events(self, session: str) -> list[JSONObject]:
         return self.room.room.events(session)
@@ -393,7 +491,7 @@ class Held(RuleBasedStateMachine):
             assert types == [ended[call.outcome]]
         if call.option in REFUSING:
             (reply,) = replies
-            assert reason(reply)
+            assert reason(reply) == (call.reason or wording.DENIED)
         else:
             assert replies == {NOTHING}
 
@@ -403,6 +501,9 @@ class Held(RuleBasedStateMachine):
         try:
             if not self.stopping:
                 self.stop()
+            self.portal(self._settle)
+            for session in ("s", "t"):
+                self._fate(session, "dropped")
             self.the_log_and_the_replies_say_what_the_model_does()
             for session in ("s", "t"):
                 events = self._events(session)
@@ -410,6 +511,7 @@ class Held(RuleBasedStateMachine):
                 projected = project_state(events)
                 assert projected["violations"] == []
                 assert all(one["pending"] == [] for one in projected["sessions"])
+            assert all(len(fates) == 2 for fates in self.fates.values())
             counts = self.room.gate.counts
             assert counts["held"] == len(self.calls)
             for how in ("answered", "timeout", "dismissed"):
