@@ -38,16 +38,24 @@ class Capture:
     Attributes:
         version: the vendor's.
         scene: what was recorded, such as "approval-approved".
-        said: what the server said, in order; greetings, acknowledgements and pings among it.
-        asked: what the client said.
+        messages: who spoke ("in": the server, "out": the client) and what, in order.
         close: the code of the end; None where the file has no end.
     """
 
     version: str
     scene: str
-    said: tuple[JSONObject, ...] = field(repr=False)
-    asked: tuple[JSONObject, ...] = field(repr=False)
+    messages: tuple[tuple[str, JSONObject], ...] = field(repr=False)
     close: int | None = None
+
+    @property
+    def said(self) -> list[JSONObject]:
+        """What the server said; greetings, acknowledgements and pings among it."""
+        return [frame for way, frame in self.messages if way == "in"]
+
+    @property
+    def asked(self) -> list[JSONObject]:
+        """What the client said."""
+        return [frame for way, frame in self.messages if way == "out"]
 
     def frames(self) -> Iterator[JSONObject]:
         """The frames of sessions and of the server's journal, each durable one once."""
@@ -84,13 +92,12 @@ def read_capture(file: Path) -> Capture:
     name = _NAME.fullmatch(file.name)
     assert name, file
     entries = [json.loads(line) for line in file.read_text().splitlines()]
-    heard = [entry["frame"] for entry in entries if entry["dir"] == "in"]
-    closes = [frame["$close"]["code"] for frame in heard if "$close" in frame]
+    messages = [(entry["dir"], entry["frame"]) for entry in entries]
+    closes = [frame["$close"]["code"] for _, frame in messages if "$close" in frame]
     return Capture(
         name["version"],
         name["scene"],
-        tuple(frame for frame in heard if "$close" not in frame),
-        tuple(entry["frame"] for entry in entries if entry["dir"] == "out"),
+        tuple(message for message in messages if "$close" not in message[1]),
         closes[-1] if closes else None,
     )
 
@@ -131,12 +138,17 @@ async def play(server: KapServer, capture: Capture) -> None:
 def steps(server: KapServer, capture: Capture) -> Iterator[JSONObject]:
     """Say it one frame at a time, each just before it is given: a test may act in between."""
     for frame in capture.frames():
-        name, seq = str(frame["session_id"]), frame["seq"]
-        assert isinstance(seq, int)
-        if name != GLOBAL and name not in server.home.sessions:  # it is created now
-            server.session(name, epoch=str(frame["epoch"]), seq=seq - 1)
-        server.relay(frame)
+        say_again(server, frame)
         yield frame
+
+
+def say_again(server: KapServer, frame: JSONObject) -> None:
+    """Say one frame; a session that nobody knew is created with it."""
+    name, seq = str(frame["session_id"]), frame["seq"]
+    assert isinstance(seq, int)
+    if name != GLOBAL and name not in server.home.sessions:
+        server.session(name, epoch=str(frame["epoch"]), seq=seq - 1)
+    server.relay(frame)
 
 
 def _acknowledged(capture: Capture) -> dict[str, tuple[str, int]]:
