@@ -24,8 +24,6 @@ def begin(
     """A turn of the main agent begins."""
     payload: JSONObject = {"turnId": turn, "origin": {"kind": origin}}
     if server.is_old:
-        work = server.live[session]
-        work.is_busy = work.turn_is_active = True
         work_changed(server, session)
         server.say(session, "turn.started", payload)
     else:
@@ -42,20 +40,21 @@ def end(
     error: JSONObject | None = None,
 ) -> None:
     """It ends: "completed", "cancelled" or "failed"; the last has an error."""
+    prompt = _prompt(server, session)
     payload: JSONObject = {"turnId": turn, "reason": reason, "durationMs": 5}
-    work = server.live[session]
-    prompt = work.turn["current_prompt_id"] if work.turn else None
     if error is not None:
         payload["error"] = error
     server.say(session, "turn.ended", payload)
-    if error is not None:
+    if error is not None and not server.is_old:
         server.say(session, "error", error)
-    work_changed(server, session)
-    over = {"promptId": prompt or f"msg_{ulid()}"}
+    work_changed(server, session, ended=reason)
+    if error is not None and server.is_old:
+        server.say(session, "error", error)
     if reason == "cancelled":
-        server.say(session, "prompt.aborted", {**over, "abortedAt": NOW})
+        server.say(session, "prompt.aborted", {"promptId": prompt, "abortedAt": NOW})
     else:
-        server.say(session, "prompt.completed", {**over, "finishedAt": NOW, "reason": reason})
+        over: JSONObject = {"promptId": prompt, "finishedAt": NOW, "reason": reason}
+        server.say(session, "prompt.completed", over)
 
 
 def call(
@@ -129,8 +128,8 @@ def resolve(
     said = {name: value for name, value in (verdict or {}).items() if name in kept}
     resolved: JSONObject = {"approval_id": approval, **said, "resolved_at": NOW}
     if server.is_old:
-        server.live[session].approvals.pop(approval, None)
-        work_changed(server, session)
+        if verdict is not None:
+            work_changed(server, session)
         server.say(session, "event.approval.resolved", resolved)
     else:
         server.say(session, "event.approval.resolved", resolved)
@@ -161,26 +160,42 @@ def abort(server: KapServer, session: str) -> None:
     work = server.live[session]
     if work.turn is None:
         return
-    turn, prompt = work.turn["turn_id"], work.turn["current_prompt_id"]
+    turn, prompt = work.turn["turn_id"], _prompt(server, session)
     for form in list(work.questions):
         name = str(work.questions[form]["tool_call_id"])
-        server.say(session, "event.question.dismissed", {"question_id": form, "dismissed_at": NOW})
+        dismissed: JSONObject = {"question_id": form, "dismissed_at": NOW}
+        if server.is_old:
+            work_changed(server, session)
+            server.say(session, "event.question.dismissed", dismissed)
+        else:
+            server.say(session, "event.question.dismissed", dismissed)
+            work_changed(server, session)
         server.say(session, "tool.result", {"turnId": turn, "toolCallId": name, "output": "{}"})
     interrupted: JSONObject = {"turnId": turn, "step": 1, "reason": "aborted"}
     server.say(session, "turn.step.interrupted", interrupted)
     ended: JSONObject = {"turnId": turn, "reason": "cancelled", "durationMs": 5}
     server.say(session, "turn.ended", ended)
+    if server.is_old:
+        work_changed(server, session, ended="cancelled")
     for approval in list(work.approvals):
         resolve(server, session, approval)
-    work_changed(server, session)
+    if not server.is_old:
+        work_changed(server, session, ended="cancelled")
     server.say(session, "prompt.aborted", {"promptId": prompt, "abortedAt": NOW})
 
 
-def work_changed(server: KapServer, session: str, *, pending: str | None = None) -> None:
-    """What the session does now."""
-    shown = server.rest.shown(server.home.sessions[session])
-    names = ("busy", "main_turn_active", "pending_interaction", "last_turn_reason")
-    changed = {name: shown[name] for name in names if name in shown}
-    if pending is not None:
-        changed["pending_interaction"] = pending
+def work_changed(
+    server: KapServer, session: str, *, pending: str = "none", ended: str | None = None
+) -> None:
+    """What the session does now: a turn, in which something may wait, or none any longer."""
+    is_busy = ended is None
+    changed: JSONObject = {"busy": is_busy, "main_turn_active": is_busy}
+    changed["pending_interaction"] = pending
+    if ended is not None:
+        changed["last_turn_reason"] = ended
     server.say(session, "event.session.work_changed", changed)
+
+
+def _prompt(server: KapServer, session: str) -> JSON:
+    turn = server.live[session].turn
+    return (turn and turn["current_prompt_id"]) or f"msg_{ulid()}"
