@@ -1,12 +1,16 @@
 """What our own relay takes, holds and gives, and what it costs the hooks beside it.
 
-    python benchmarks/collector.py [--url URL --token TOKEN [--in-url]] [--events N]
+    python benchmarks/collector.py [--url URL --token TOKEN [--pid PID]] [--events N]
 
 Without a URL it measures `kimiaepd collector` on one core, and then a daemon with its own relay and
 without, one after the other. With one it measures that relay alone, whatever it is: so it can stand
-beside another; how much memory that one takes is not seen. A client here reads raw bytes, so that
-the figures are the relay's own. A relay that has been measured before holds what came then, and
-takes the same ids for the same events: begin with a new one.
+beside another. Bind both to one core, and this program to another (`taskset`). What a relay uses of
+its core and of memory is seen where its process is named.
+
+A client here reads raw bytes, so that the figures are the relay's own. Where the relay is fast, the
+client is the slower of the two: then what the relay's CPU spends on an event says more than the
+events a second. A relay that has been measured before holds what came then, and takes the same ids
+for the same events: begin with a new one.
 """
 
 from __future__ import annotations
@@ -17,25 +21,30 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from urllib.parse import urlencode, urlsplit
 
-import httpx
 import trio
-from attrs import frozen
 
 from daemon import cpu_seconds, round_trips, rss_mib
 from kimiaepd.collector import place
 from kimiaepd.collector.history import EVENT_BYTES, Bounds
-from kimiaepd.mapping.json_value import JSONObject
+from relay_client import (
+    REFUSED,
+    Cost,
+    Relay,
+    clock,
+    consume,
+    drink,
+    event,
+    opened,
+    poster,
+    read,
+    send,
+    subscribed,
+)
 from scratch import daemon, percentiles
-
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from ws_client import connected
 
 BATCH = 1_000
 HOOKS = 4_000
@@ -43,131 +52,19 @@ CONSUMERS = (0, 1, 10, 50)
 HELD = Bounds().events
 """Of one session; a relay that holds fewer gives fewer back."""
 
-MESSAGE, END = b"\ndata: ", b": replay-complete"
 
-REFUSED: JSONObject = {
-    "agent": "kimi-code", "type": ["tool.*", "run.*"], "severity": {"gte": "info"},
-    "subject": "what no event says",
-}  # fmt: skip
-"""A filter that reads four attributes, and wants nothing."""
-HELLO: JSONObject = {
-    "type": "hello", "versions": ["0.1"], "role": "emitter", "capabilities": {},
-    "identity": {"agent": "benchmark", "instance": "1"},
-}  # fmt: skip
-
-
-@frozen
-class Relay:
-    """One relay.
-
-    Attributes:
-        url: its base.
-        token: for everything.
-        in_url: whether it takes the token in URLs alone, where it is a WebSocket.
-        pid: its process; None where it is another's.
-    """
-
-    url: str
-    token: str
-    in_url: bool = False
-    pid: int | None = None
-
-    @property
-    def port(self) -> int:
-        return urlsplit(self.url).port or 80
-
-    @property
-    def bearer(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.token}"}
-
-
-def event(session: str, seq: int, *, full: bool = False) -> bytes:
-    """A tool's end; at full it has what a subscriber with a ceiling may not see."""
-    data: JSONObject = {
-        "tool": {"name": "Bash", "call_id": f"c{seq}"},
-        **({"result": "x" * 32} if full else {"result_digest": "0" * 32}),
-    }
-    made: JSONObject = {
-        "aep": "0.1", "id": f"{session}-{seq}", "type": "tool.completed", "subject": "Bash",
-        "time": "2026-12-01T00:00:00.000Z", "agent": "kimi-code", "session": session,
-        "source": f"aep://host/agent/kimi-code/session/{session}", "seq": seq, "epoch": 1,
-        "severity": "notice", "capture": "full" if full else "metadata",
-        "run": "01M8RZ9Q6V9N8S3X2W1T0ABCDE", "data": data,
-    }  # fmt: skip
-    return json.dumps(made, separators=(",", ":")).encode()
-
-
-async def post(relay: Relay, session: str, events: int, batch: int) -> float:
-    """Events a second over POST, so many at once."""
+async def post(relay: Relay, session: str, events: int, batch: int) -> Cost:
+    """Over POST, so many at once."""
     bodies = [
         b"\n".join(event(session, seq) for seq in range(first, first + batch))
         for first in range(0, events, batch)
     ]
-    kind = {"AEP-Version": "0.1", "Content-Type": "application/x-ndjson", **relay.bearer}
-    async with httpx.AsyncClient(base_url=relay.url, headers=kind, trust_env=False) as client:
-        began = time.perf_counter()
+    async with poster(relay) as client:
+        cost = clock(relay)
         for body in bodies:
-            answer = await client.post("/events", content=body, timeout=60)
+            answer = await client.post("/events", content=body)
             assert answer.status_code == 202, answer
-        return events / (time.perf_counter() - began)
-
-
-async def opened(relay: Relay, **query: str) -> trio.SocketStream:
-    """A stream that was answered."""
-    request = (
-        f"GET /stream?{urlencode(query)} HTTP/1.1\r\nHost: 127.0.0.1:{relay.port}\r\n"
-        f"Authorization: Bearer {relay.token}\r\n\r\n"
-    )
-    stream = await trio.open_tcp_stream("127.0.0.1", relay.port)
-    await stream.send_all(request.encode())
-    head = bytes(await stream.receive_some(64))
-    assert head.startswith(b"HTTP/1.1 200"), head
-    return stream
-
-
-async def read(stream: trio.SocketStream, events: int) -> int:
-    """Read until so many came, or all that were held; how many that was."""
-    rest, count = b"", 0
-    while count < events and END not in rest:
-        piece = bytes(await stream.receive_some(1 << 18))
-        assert piece, "the relay hung up"
-        data = rest + piece
-        count += data.count(MESSAGE) - rest.count(MESSAGE)
-        rest = data[-len(END) - 16 :]
-    return count
-
-
-async def consume(
-    relay: Relay, session: str, events: int, capture: str, *, task_status: trio.TaskStatus[None]
-) -> None:
-    """A stream of one session, until all of it came."""
-    query = {"filter": json.dumps({"session": session})}
-    if capture:
-        query["capture"] = capture
-    async with await opened(relay, **query) as stream:
-        task_status.started()
-        await read(stream, events)
-
-
-async def drink(relay: Relay, wanted: JSONObject, *, task_status: trio.TaskStatus[None]) -> None:
-    """A consumer for good, which throws away what comes."""
-    async with await opened(relay, filter=json.dumps(wanted)) as stream:
-        task_status.started()
-        while await stream.receive_some(1 << 18):
-            pass
-
-
-async def send(relay: Relay, lines: list[str]) -> None:
-    """Over the WebSocket, a few at once, until they have been taken."""
-    headers = () if relay.in_url else ((b"authorization", f"Bearer {relay.token}".encode()),)
-    target = f"/socket?access_token={relay.token}" if relay.in_url else "/socket"
-    async with connected(relay.port, *headers, target=target) as emitter:
-        await emitter.say(HELLO)
-        await emitter.until("hello")
-        for first in range(0, len(lines), 64):
-            await emitter.say(*lines[first : first + 64], {"type": "ping", "t": first})
-            while (await emitter.hear()).get("t") != first:
-                pass
+        return cost(events)
 
 
 async def fan_out(
@@ -178,61 +75,65 @@ async def fan_out(
     *,
     full: bool = False,
     capture: str = "",
-) -> float:
-    """Seconds an event, until every consumer has all of them."""
+) -> Cost:
+    """Until every consumer has all of them."""
     lines = [event(session, seq, full=full).decode() for seq in range(events)]
     async with trio.open_nursery() as reading_nursery:
-        for _ in range(consumers):
-            await reading_nursery.start(consume, relay, session, events, capture)
-        began = time.perf_counter()
+        consumer = partial(consume, relay, session, events, capture)
+        await subscribed(reading_nursery, relay, session, [consumer] * consumers)
+        cost = clock(relay)
         await send(relay, lines)
-    return (time.perf_counter() - began) / events
+    return cost(events)
 
 
-async def beside(relay: Relay, session: str, events: int, consumers: int) -> float:
-    """Seconds an event, where so many look at it and want none."""
+async def beside(relay: Relay, session: str, events: int, consumers: int) -> Cost:
+    """Where so many look at every event, and want none."""
     lines = [event(session, seq).decode() for seq in range(events)]
     async with trio.open_nursery() as reading_nursery:
-        for _ in range(consumers):
-            await reading_nursery.start(drink, relay, REFUSED)
-        began = time.perf_counter()
+        consumer = partial(drink, relay, REFUSED)
+        await subscribed(reading_nursery, relay, session, [consumer] * consumers)
+        cost = clock(relay)
         await send(relay, lines)
-        took = time.perf_counter() - began
+        took = cost(events)
         reading_nursery.cancel_scope.cancel()
-    return took / events
+    return took
 
 
-async def replay(relay: Relay, session: str) -> float:
-    """Events a second of what is held of a session."""
-    began = time.perf_counter()
+async def replay(relay: Relay, session: str) -> Cost:
+    """What is held of a session."""
+    cost = clock(relay)
     query = {"filter": json.dumps({"session": session}), "from": "all", "live": "0"}
     async with await opened(relay, **query) as stream:
-        count = await read(stream, HELD)
-    return count / (time.perf_counter() - began)
+        return cost(await read(stream, HELD))
 
 
 async def measure(relay: Relay, events: int) -> None:
-    print("| way in | consumers | events/s | messages/s |\n|---|---|---|---|")
-    print(f"| POST, {BATCH} at once | 0 | {await post(relay, 'batch', events, BATCH):.0f} | |")
-    print(f"| POST, one by one | 0 | {await post(relay, 'single', events // 10, 1):.0f} | |")
+    at_first = rss_mib(relay.pid) if relay.pid else 0
+    print("| way | consumers | events/s | relay CPU µs an event |\n|---|---|---|---|")
+    print(f"| POST, {BATCH} at once | 0 | {(await post(relay, 'batch', events, BATCH)).row} |")
+    print(f"| POST, one by one | 0 | {(await post(relay, 'single', events // 10, 1)).row} |")
     for consumers in CONSUMERS:
-        count = events if consumers < 10 else events // 4
-        one = await fan_out(relay, f"fan-{consumers}", count, consumers)
-        print(f"| WebSocket | {consumers} | {1 / one:.0f} | {max(1, consumers) / one:.0f} |")
-    print(f"\nReplay: {await replay(relay, 'batch'):.0f} events a second.")
+        share = events if consumers < 10 else events // 4
+        cost = await fan_out(relay, f"fan-{consumers}", share, consumers)
+        print(f"| WebSocket | {consumers} | {cost.row} |", flush=True)
+    print(f"| replay | 1 | {(await replay(relay, 'batch')).row} |")
     await extras(relay, events // 4)
     if relay.pid:
-        await memory(relay, relay.pid)
+        await memory(relay, relay.pid, at_first)
 
 
-async def memory(relay: Relay, pid: int) -> None:
+async def memory(relay: Relay, pid: int, at_first: float) -> None:
     """What events that are held cost, where the process had all else it needs before."""
     before = rss_mib(pid)
     for number in range(4):
         await post(relay, f"held-{number}", HELD, BATCH)
-    each = (rss_mib(pid) - before) * 2**20 / (4 * HELD)
+    after = rss_mib(pid)
+    each = (after - before) * 2**20 / (4 * HELD)
     line = len(event("held-0", 1000))
-    print(f"\nMemory: {each:.0f} bytes an event held; reckoned {line} + {EVENT_BYTES}.")
+    print(f"\nMemory in MiB: {at_first:.0f} at first, then {before:.0f}, then {after:.0f}.")
+    print(
+        f"The last {4 * HELD} events took {each:.0f} bytes each; ours reckons {line + EVENT_BYTES}."
+    )
 
 
 async def extras(relay: Relay, events: int) -> None:
@@ -240,16 +141,16 @@ async def extras(relay: Relay, events: int) -> None:
     print(
         "\n| what | microseconds an event without | with | for each consumer |\n|---|---|---|---|"
     )
-    bare, looked = [await beside(relay, f"look-{count}", events, count) for count in (0, 50)]
+    bare, looked = [await beside(relay, f"look-{many}", events, many) for many in (0, 50)]
     row("50 filters of four attributes, which want nothing", bare, looked, 50)
     whole = await fan_out(relay, "whole", events, 1, full=True)
     lower = await fan_out(relay, "lower", events, 1, full=True, capture="metadata")
     row("down to metadata, one consumer", whole, lower, 1)
 
 
-def row(what: str, without: float, having: float, consumers: int) -> None:
-    each = (having - without) / consumers * 1e6
-    print(f"| {what} | {without * 1e6:.0f} | {having * 1e6:.0f} | {each:.1f} |")
+def row(what: str, without: Cost, having: Cost, consumers: int) -> None:
+    bare, full = without.seconds * 1e6, having.seconds * 1e6
+    print(f"| {what} | {bare:.0f} | {full:.0f} | {(full - bare) / consumers:.1f} |")
 
 
 @contextmanager
@@ -286,8 +187,9 @@ async def hooks_beside(core: int) -> None:
                 if consumers:
                     url = place.read(made.where.state_dir) or ""
                     token = (made.where.state_dir / "collector-token").read_text().strip()
-                    for _ in range(consumers):
-                        await consumer_nursery.start(drink, Relay(url, token), {})
+                    relay = Relay(url, token)
+                    drinkers = [partial(drink, relay, {})] * consumers
+                    await subscribed(consumer_nursery, relay, "marks", drinkers)
                 cpu = cpu_seconds(made.pid)
                 # The pause is what it takes to deliver a hook's event.
                 ask = partial(round_trips, str(made.where.socket), HOOKS, pause=0.002)
@@ -302,11 +204,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--url")
     parser.add_argument("--token", default="")
-    parser.add_argument("--in-url", action="store_true")
+    parser.add_argument("--pid", type=int)
     parser.add_argument("--events", type=int, default=20_000)
     said = parser.parse_args()
     if said.url:
-        trio.run(measure, Relay(said.url, said.token, said.in_url), said.events)
+        trio.run(measure, Relay(said.url, said.token, said.pid), said.events)
         return
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[1:] or cores)
