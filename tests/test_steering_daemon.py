@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,10 +11,17 @@ import pytest
 import trio
 from aep_sdk.control import NackError
 
+from kimiaepd.hook_socket.client import request
+from kimiaepd.hook_socket.wire import encode_request
 from kimiaepd.instruct import INSTRUCT
-from kimiaepd.mapping.json_value import JSONObject, dump
+from kimiaepd.mapping.json_value import JSON, JSONObject, dump
+from kimiaepd.setup.command import OBSERVED
 from live import Live, scratch
-from test_gate_daemon import Shim, call, held, human, is_settled, pre_tool_use
+from test_gate_daemon import Shim, call, held, human, is_settled, pre_tool_use, respond
+from test_own_relay import consumer
+
+AT_ONCE = 200
+"""Calls held at once; fewer than the hooks that are served at once."""
 
 
 @pytest.fixture
@@ -59,13 +67,25 @@ async def test_a_stop_says_what_was_not_delivered(live: Live) -> None:
     assert dropped["data"] == {"reason": "daemon-restarted"}
 
 
+def notify_by(live: Live, folder: Path, text: str | None) -> None:
+    """Hold calls, and have a shell script run for each; without a text there is no such file."""
+    program = folder / "notify"
+    if text is not None:
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+    live.configure(f'[gate]\nenabled = true\nnotify_command = ["{program}"]\n')
+
+
+async def notifier(live: Live) -> JSONObject:
+    said = (await request(live.where.socket, "status", timeout=5))["notifier"]
+    assert isinstance(said, dict)
+    return said
+
+
 async def test_a_call_is_held_for_who_is_told_of_it_and_he_hears_how_it_ended(
     live: Live, tmp_path: Path
 ) -> None:
-    program = tmp_path / "notify"
-    program.write_text(f"#!/bin/sh\nexec cat >>{tmp_path}/told\n")
-    program.chmod(0o755)
-    live.configure(f'[gate]\nenabled = true\nnotify_command = ["{program}"]\n')
+    notify_by(live, tmp_path, f"exec cat >>{tmp_path}/told")
     await call(live.start)
     async with trio.open_nursery() as nursery:
         shim = Shim()
@@ -82,3 +102,69 @@ async def test_a_call_is_held_for_who_is_told_of_it_and_he_hears_how_it_ended(
         ("over", ask, "Bash"),
     ]
     assert told[1]["outcome"] == "dismissed"
+
+
+async def test_who_is_told_comes_sees_what_waits_and_answers(live: Live, tmp_path: Path) -> None:
+    notify_by(live, tmp_path, f"exec cat >>{tmp_path}/told")
+    await call(live.start)
+    async with trio.open_nursery() as nursery:
+        shim = Shim()
+        nursery.start_soon(shim.run, live, pre_tool_use())
+        (ask,) = await held(live)
+        with trio.fail_after(10):
+            while (await notifier(live))["told"] != 1:
+                pass
+        assert json.loads((tmp_path / "told").read_text())["ask"] == ask
+        async with consumer(live) as screen, human(live) as client:
+            await screen.say({"type": "subscribe", "id": "all", "filter": {}, "from": "all"})
+            with trio.fail_after(10):
+                asked = await screen.until("attention.requested")
+            assert asked["id"] == ask
+            await respond(client, ask, {"option": "deny", "text": "came late"})
+        assert b'"came late"' in await shim.said()
+    is_settled(live)
+
+
+@pytest.mark.parametrize(
+    ("text", "failure"),
+    [
+        ("trap '' TERM; sleep 1000; exit 0", None),
+        ("head -c 20000000 /dev/zero; head -c 20000000 /dev/zero >&2; exit 1", "failed"),
+        (None, "cannot be run"),
+    ],
+    ids=["hangs", "floods and fails", "is not there"],
+)
+async def test_two_hundred_holds_and_other_hooks_wait_for_no_notifier(
+    live: Live, tmp_path: Path, text: str | None, failure: str | None
+) -> None:
+    notify_by(live, tmp_path, text)
+    await call(live.start)
+    replies: list[bytes] = []
+
+    async def hold(number: int) -> None:
+        async with await trio.open_unix_socket(live.where.socket) as client:
+            await client.send_all(encode_request("hook", time.time_ns(), pre_tool_use(number)))
+            replies.append(b"".join([bytes(piece) async for piece in client]))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(AT_ONCE):
+            nursery.start_soon(hold, number)
+        asks = await held(live, AT_ONCE)
+        assert len(set(asks)) == AT_ONCE
+        took = []
+        for number in range(20):
+            body: JSON = {"hook_event_name": "Stop", "session_id": "t", "number": number}
+            began = time.perf_counter()
+            assert await call(live.ask_raw, dump(body)) == b"0\n"
+            took.append(time.perf_counter() - began)
+        assert sorted(took)[10] < OBSERVED.seconds, "the machine may be busy, and not each time"
+        if failure:
+            with trio.fail_after(20):
+                while failure not in str((await notifier(live))["failed"]):
+                    pass
+        assert replies == []
+        began = time.perf_counter()
+        assert await call(live.stop) == 0
+        assert time.perf_counter() - began < 4, "two seconds are what a stop gives the notifier"
+    assert replies == [b"0\n"] * AT_ONCE
+    assert "attention.timeout" not in [event["type"] for event in is_settled(live)]
