@@ -39,6 +39,9 @@ _COMMANDS = {
     "console": ("console", "console"),
     "gate": ("gate", "gate"),
     "tail": ("tail", "tail"),
+    "sessions": ("sessions", "sessions"),
+    "timeline": ("sessions", "timeline"),
+    "completion": ("completion", "completion"),
 }
 
 

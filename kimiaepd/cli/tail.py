@@ -19,6 +19,7 @@ from rich.text import Text
 
 from kimiaepd import settings
 from kimiaepd.cli import EXIT_INTERRUPTED
+from kimiaepd.cli.completion import session_names
 from kimiaepd.errors import UsageError
 from kimiaepd.mapping.event import SEVERITIES, Capture
 from kimiaepd.views.paper import paper, show
@@ -32,7 +33,7 @@ _LOOK_SECONDS = 1.0
 
 
 @click.command()
-@click.option("--session", "sessions", multiple=True, metavar="NAME",
+@click.option("--session", "sessions", multiple=True, metavar="NAME", shell_complete=session_names,
               help="Only this session: its name, or how it begins. May be repeated.")  # fmt: skip
 @click.option("--type", "kinds", multiple=True, metavar="TYPE",
               help="Only such events: run.failed, tool.*, or tool. May be repeated.")  # fmt: skip
