@@ -76,6 +76,7 @@ def _lines(answer: JSONObject) -> dict[str, str]:
         "gate": _gate(_object(said("gate"))),
         "notifier": _notifier(_object(said("notifier"))),
         "steering": _steering(said("instruct")),
+        "web": web_line(answer),
     }
 
 
@@ -138,6 +139,31 @@ def _steering(value: JSON) -> str:
     if kept := said("kept"):
         parts.append(f"{kept} went back, as their reply did not arrive")
     return ", ".join(parts)
+
+
+def web_line(answer: JSONObject) -> str:
+    """The servers of `kimi web`: who is watched, and what went wrong."""
+    bridge = _object(answer.get("web"))
+    if not bridge:
+        return "off"
+    servers = bridge.get("servers")
+    listed = [one for one in servers if isinstance(one, dict)] if isinstance(servers, list) else []
+    parts = [f"{bridge.get('mode')}{', with control' if bridge.get('control') else ''}"]
+    if error := bridge.get("last_error"):
+        parts.append(f"last error: {tame(str(error))}")
+    return "; ".join((*parts, *(_server(one) for one in listed or [{}])))
+
+
+def _server(server: JSONObject) -> str:
+    if not server:
+        return "no server runs"
+    said = server.get
+    parts = [f"pid {said('pid')} at {said('url')} {said('link')} for {said('for_s')} s"]
+    parts.append(f"{said('sessions')} sessions")
+    parts += [f"{said(name)} {name}" for name in ("gaps", "odd", "crashes") if said(name)]
+    if error := said("last_error"):
+        parts.append(f"last error: {error}")
+    return tame(", ".join(parts))
 
 
 def _sessions(answer: JSONObject) -> list[tuple[str, str]]:
