@@ -38,6 +38,7 @@ _COMMANDS = {
     "token": ("token", "token"),
     "console": ("console", "console"),
     "gate": ("gate", "gate"),
+    "demo": ("demo", "demo"),
     "tail": ("tail", "tail"),
     "sessions": ("sessions", "sessions"),
     "timeline": ("sessions", "timeline"),
