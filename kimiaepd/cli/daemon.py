@@ -79,6 +79,7 @@ def _announce(ready: Ready, *, remedy: str) -> None:
     line = f"kimiaepd ready: {hooks}, socket {paths.socket}, log {paths.log_dir}"
     if ready.relay:
         line += f", relay {ready.relay}, code {ready.code} (once, within {CODE_SECONDS:.0f} s)"
+        line += f"\nconsole: {ready.relay}/#code={ready.code} (once; another: kimiaepd console)"
     line += "\n"
     # Past Python's buffer, which would try again at exit: nobody has to listen to it.
     with contextlib.suppress(OSError):
