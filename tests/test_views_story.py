@@ -190,6 +190,7 @@ json_values: st.SearchStrategy[JSON] = st.recursive(
     lambda inner: st.lists(inner, max_size=3),
     max_leaves=3,
 )
+CONTROL: JSON = ["control"]
 ids: st.SearchStrategy[JSON] = st.sampled_from(["r1", "a1", "c1", NAME]) | json_values
 data: st.SearchStrategy[JSON] = st.fixed_dictionaries(
     {},
@@ -197,7 +198,7 @@ data: st.SearchStrategy[JSON] = st.fixed_dictionaries(
         "tool": st.fixed_dictionaries({}, optional={"name": json_values, "call_id": ids}),
         "answer": st.fixed_dictionaries({}, optional={"option": json_values, "text": json_values}),
         "error": st.fixed_dictionaries({}, optional={"type": json_values}),
-        "respond_via": st.just(["control"]) | json_values,
+        "respond_via": st.just(CONTROL) | json_values,
         "expires_at": st.just(NOON.isoformat()) | json_values,
         **dict.fromkeys(("resolution", "reason", "by", "via", "prompt", "count"), json_values),
         **dict.fromkeys(("duration_ms", "latency_ms", "after_ms"), json_values),

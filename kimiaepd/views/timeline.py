@@ -21,7 +21,7 @@ from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.views.paper import line
 from kimiaepd.views.story import State, Story
 from kimiaepd.views.story_parts import Ask, Call, Note, Row, Run
-from kimiaepd.views.words import duration, harmless, local, short
+from kimiaepd.views.words import VIA, duration, harmless, local, short
 
 _STATES: dict[State, str] = {
     "running": "green",
@@ -31,7 +31,6 @@ _STATES: dict[State, str] = {
     "ended": "dim",
 }
 _NOTES = {"gap": "red", "error": "red", "gate": "yellow", "daemon": "dim", "session": "blue"}
-_VIA = {"control": "from elsewhere", "oob": "at the terminal"}
 _TOOL_WIDTH, _OUTCOME_WIDTH = 14, 16
 
 
@@ -124,7 +123,7 @@ def _call(call: Call, *, goes: bool) -> list[tuple[str, str]]:
 
 
 def _ask(ask: Ask, now: datetime) -> list[tuple[str, str]]:
-    who = f"by {ask.by}" if ask.by else _VIA.get(ask.via, "")
+    who = f"by {ask.by}" if ask.by else VIA.get(ask.via, "")
     match ask.outcome:
         case "open" if ask.waits(now):
             left = (

@@ -26,6 +26,9 @@ _PREFIX = "session_"
 _INPUT = ("command", "path", "file_path", "url", "pattern", "query", "description")
 """What of a call's input says most about it."""
 
+VIA = {"control": "from elsewhere", "oob": "at the terminal"}
+"""How an answer came."""
+
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 
 _TELLS: dict[str, tuple[str, ...]] = {
@@ -142,6 +145,8 @@ def call_input(data: JSON) -> str:
 
 
 def _told(path: str, value: JSON) -> str:
+    if path == "via" and isinstance(value, str) and value in VIA:
+        return VIA[value]
     if path.endswith("_ms") and isinstance(value, int | float) and not isinstance(value, bool):
         return duration(value)
     return _word(value)
@@ -165,7 +170,7 @@ def _pairs(data: JSON) -> str:
     """The plain members of a payload that nobody described, as `name value`."""
     found = data if isinstance(data, dict) else {}
     pairs = [
-        f"{harmless(name)} {_told(name, value)}"
+        f"{harmless(name.removesuffix('_ms'))} {_told(name, value)}"
         for name, value in found.items()
         if isinstance(value, str | int | float) and not name.endswith("digest")
     ]
