@@ -64,7 +64,7 @@ def test_what_is_looked_at_comes_in_this_order(here: Room) -> None:
     assert [*dict.fromkeys(check["name"] for check in found if isinstance(check, dict))] == [
         "settings", "versions", "kimi home", "config file", "hooks", "our hooks", "hook program",
         "hook command", "without daemon", "state directory", "socket", "daemon", "log directory",
-        "disk space", "clock", "relay", "kimi web", "last hook",
+        "disk space", "clock", "relay", "gate", "notifier", "steering", "kimi web", "last hook",
     ]  # fmt: skip
 
 

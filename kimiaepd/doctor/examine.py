@@ -18,7 +18,18 @@ from functools import partial
 import trio
 from attrs import define, evolve, field
 
-from kimiaepd.doctor import command, config, daemon, fired, relay, storage, versions, web
+from kimiaepd.doctor import (
+    bridge,
+    command,
+    config,
+    daemon,
+    fired,
+    people,
+    relay,
+    storage,
+    versions,
+    web,
+)
 from kimiaepd.doctor.check import Check, Patient, finding, ok, warning
 from kimiaepd.doctor.report import Report
 from kimiaepd.doctor.told import told
@@ -131,7 +142,9 @@ class _Looks:
             *self.of_daemon.checks,
             *self.of_storage,
             *self.of_relay,
+            *people.examine(self.patient, self.of_daemon.status),
             *self.of_web,
+            *bridge.examine(self.of_daemon.status),
             *self.failed,
             last.check,
         )
