@@ -1,14 +1,18 @@
-# Two commands do everything on a fresh machine with Python 3.11+ and make:
+# These do everything on a fresh machine with Python 3.11+ and make:
+#   make demo   environment, then a minute's tour that touches nothing of yours
 #   make run    environment, hooks registered, daemon in the foreground
 #   make test   environment, then every test that can run here
-# Both can be run again at any time: what is there already is kept.
+# All can be run again at any time: what is there already is kept.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test
+.PHONY: demo run test
 .DEFAULT_GOAL := run
+
+demo: $(VENV)/ready
+	@exec $(BIN)/kimiaepd demo
 
 run: $(VENV)/ready
 	@exec $(BIN)/kimiaepd up
