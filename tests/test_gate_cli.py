@@ -152,6 +152,43 @@ def test_tools_are_those_that_were_named(
     assert "AEP_KIMI_GATE_TOOLS is set, and wins" in run("tools", "Bash")
 
 
+def test_tools_may_stand_with_commas_between_as_in_the_variable(
+    run: Run, environ: dict[str, str]
+) -> None:
+    run("tools", "Bash,Write", " mcp__* , ")
+    assert terms(environ).tools == ("Bash", "Write", "mcp__*")
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "kimis"),
+    [
+        (("tools", "bash", "Write"), "bash", "Bash"),
+        (("deny", "write"), "write", "Write"),
+        (("allow", "WEBFETCH*", "--session", "s"), None, None),
+        (("deny", "b*"), "b*", "Bash"),
+        (("deny", "B*"), None, None),
+        (("deny", "*"), None, None),
+        (("deny", "mcp__bash"), None, None),
+    ],
+)
+def test_a_tool_that_kimi_writes_otherwise_is_said_to_be(
+    run: Run, words: tuple[str, ...], name: str | None, kimis: str | None
+) -> None:
+    """A gate that is about no call would let all of them pass."""
+    said = run(*words)
+    if name is None:
+        assert "no tool" not in said
+    else:
+        assert f"note: {name} is no tool of Kimi's, but {kimis} is: case counts\n" in said
+
+
+def test_a_gate_that_is_off_says_how_it_is_switched_on(run: Run) -> None:
+    assert (
+        "note: the gate is off: set enabled = true under [gate], run kimiaepd setup install, and"
+        " start the daemon again\n"
+    ) in run("deny", "Write")
+
+
 def test_an_allowing_rule_says_where_it_counts(run: Run) -> None:
     assert "the mode is manual" in run("allow", "Read")
     assert "the mode is manual" not in run("deny", "Read")
@@ -263,6 +300,7 @@ def test_rules_that_cannot_be_edited_say_what_to_do(run: Run, file: Path) -> Non
     ("words", "status"),
     [
         (("mode", "x"), EXIT_USAGE),
+        (("mode",), EXIT_USAGE),
         (("allow", "Bash", "--prefix", "a;b"), EXIT_USAGE),
         (("remove", "r-0"), EXIT_NO),
     ],

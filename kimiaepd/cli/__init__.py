@@ -83,7 +83,8 @@ def main() -> None:
         sys.exit(EXIT_USAGE)
     except click.UsageError as error:
         where = f"; see: {error.ctx.command_path} --help" if error.ctx else ""
-        _fail(error.format_message().rstrip(".") + where, EXIT_USAGE)
+        said = " ".join(error.format_message().split())  # click gives each choice a line
+        _fail(said.rstrip(".") + where, EXIT_USAGE)
     except click.ClickException as error:
         _fail(error.format_message(), EXIT_USAGE)
     except (click.Abort, KeyboardInterrupt):

@@ -15,6 +15,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from functools import partial
 
 import click
@@ -29,12 +30,20 @@ from kimiaepd.hook_socket.client import NotAnswering, NotRunning, request
 from kimiaepd.log_lines import tame
 from kimiaepd.mapping.json_value import JSONObject
 from kimiaepd.mapping.redaction import Redactor
-from kimiaepd.policy import Matcher, Mode, Outcome, Rule
+from kimiaepd.policy import COMMANDS, PATHS, Matcher, Mode, Outcome, Rule
 from kimiaepd.settings import GateSettings, Settings
 from kimiaepd.setup.config_file import edit
 from kimiaepd.storage.private_directory import create_private
 
 _ANSWER_SECONDS = 5.0
+
+_TOOLS = (*COMMANDS, *PATHS)
+"""Tools of Kimi's that rules know; it has more."""
+
+_OFF = (
+    "the gate is off: set enabled = true under [gate], run kimiaepd setup install, and start the"
+    " daemon again"
+)
 
 _SESSION = click.option("--session", metavar="ID", help="For this session alone.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -108,14 +117,15 @@ def mode(*, mode: str, session: str | None, as_json: bool) -> None:
 @_JSON
 def tools(*, names: tuple[str, ...], as_json: bool) -> None:
     """Say which tools are gated at all: names, or globs such as 'mcp__*'; '*' is all."""
-    if not all(name.strip() for name in names):
+    wanted = [name.strip() for word in names for name in word.split(",") if name.strip()]
+    if not wanted:
         raise UsageError("a tool has a name; '*' is all of them")
     found = settings.load(os.environ)
-    notes = []
+    notes = _misspelt(*wanted)
     if os.environ.get("AEP_KIMI_GATE_TOOLS"):
         notes.append("AEP_KIMI_GATE_TOOLS is set, and wins over the file where the daemon has it")
     _change(
-        found, lambda raw: gate_file.with_value(raw, "tools", names), notes=notes, as_json=as_json
+        found, lambda raw: gate_file.with_value(raw, "tools", wanted), notes=notes, as_json=as_json
     )
 
 
@@ -239,10 +249,21 @@ def _there(terms: GateSettings, rule: Rule, session: str | None) -> Rule | None:
 
 def _doubts(terms: GateSettings, rule: Rule, session: str | None) -> list[str]:
     policy = terms.policy
+    notes = _misspelt(rule.tool_name)
     effective = policy.mode if session is None else policy.mode_of(session)
     if rule.decision == "approved" and effective is Mode.MANUAL:
-        return ["the mode is manual: what is allowed by rule is held until it is auto"]
-    return []
+        notes.append("the mode is manual: what is allowed by rule is held until it is auto")
+    return notes
+
+
+def _misspelt(*globs: str) -> list[str]:
+    """A note for each glob that would name a tool of Kimi's, were it not for its case."""
+    found = []
+    for glob in globs:
+        meant = [tool for tool in _TOOLS if fnmatchcase(tool.casefold(), glob.casefold())]
+        if meant and not any(fnmatchcase(tool, glob) for tool in _TOOLS):
+            found.append(f"{tame(glob)} is no tool of Kimi's, but {meant[0]} is: case counts")
+    return found
 
 
 def _known(session: str | None) -> None:
@@ -268,7 +289,7 @@ def _change(
         is_changed = edit(file, plan, dt.datetime.now(dt.UTC)).changed
     except GateFileError as error:
         raise ConfigError(f"{file}: {error}; nothing was changed") from None
-    notes = [*(notes or ()), *([] if found.gate.enabled else ["the gate is off: set gate.enabled"])]
+    notes = [*(notes or ()), *([] if found.gate.enabled else [_OFF])]
     daemon = _tell(found) if is_changed else None
     if as_json:
         said: JSONObject = {"file": str(file), "changed": is_changed, "rule": rule}
