@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from collector_room import Place, collecting
+from conftest import ROOT
 from kimiaepd import settings
 from kimiaepd.errors import UsageError, UserError
 from kimiaepd.mapping.event import Capture
@@ -34,6 +35,7 @@ from kimiaepd.views.relay_seen import Seen
 from kimiaepd.views.relay_talk import PING_SECONDS, SILENT_SECONDS
 from target_room import targeting
 from test_collector_hub import event
+from test_rooms import imports
 from views_room import Scripted, ids, relay_at, relay_of, took, watching
 
 ALL = Wish(since="all")
@@ -219,6 +221,16 @@ async def test_a_relay_that_says_nothing_is_left_and_one_that_pings_is_answered(
         assert SILENT_SECONDS <= trio.current_time() - began <= SILENT_SECONDS + PING_SECONDS
 
 
+async def test_a_relay_that_does_not_answer_what_is_asked_is_left(
+    scripted: Scripted, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with watching(scripted, ALL, tmp_path) as (consumer, first):
+        first.breaks()
+        await scripted.line()
+        lost = [await took(consumer) for _ in range(3)]
+    assert lost[1:] == [Change("back"), Change("lost", "the relay gave no answer within 10 s")]
+
+
 async def test_who_does_not_take_what_comes_is_not_told_that_the_relay_is_silent(
     scripted: Scripted, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
@@ -278,6 +290,21 @@ async def test_a_command_that_nobody_answers_ends_in_time(
         assert trio.current_time() - began == 2 * ACK_SECONDS
         first, second = await line.hears(CANCEL), await line.hears(CANCEL)
         assert first == second
+
+
+# --- the room --
+
+
+FORBIDDEN = {"commands", "delivery", "emitter", "hook_socket", "instruct", "lifecycle"} | {
+    *("nursery", "observer", "own_relay", "sessions", "supervisor"),
+}
+"""The daemon's inside."""
+
+
+def test_a_view_reaches_not_into_the_daemon() -> None:
+    for file in (ROOT / "kimiaepd/views").glob("*.py"):
+        rooms = {name.split(".")[1] for name in imports(file) if name.startswith("kimiaepd.")}
+        assert rooms & FORBIDDEN == set(), file
 
 
 # --- pure parts ----------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ def test_what_has_no_end_in_a_session_that_is_over_is_not_said_to_go_on() -> Non
     )  # fmt: skip
     assert lines(story)[-1].endswith("  waits at the terminal  Bash: git push")
     story.take(at(3, "session.ended", {"reason": "killed"}))
-    assert sum("no end was seen" in line for line in lines(story)) == 2
+    assert sum("no end was seen" in line for line in lines(story)) == 3
     assert lines(story)[-1].endswith("session ended (killed)")
 
 

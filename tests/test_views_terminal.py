@@ -75,6 +75,19 @@ def test_tail_shows_a_line_an_event_and_ctrl_c_ends_it(live: Live) -> None:
         assert "interrupted" not in screen.text()
 
 
+def test_sessions_and_a_timeline_fit_80_columns(live: Live) -> None:
+    called: JSONObject = {"tool_name": "Bash", "tool_call_id": "d", "tool_input": {"command": LONG}}
+    live.ask({**called, "hook_event_name": "PreToolUse", "session_id": NAME})
+    with terminal(live) as screen:
+        screen.enter("kimiaepd sessions; kimiaepd timeline --last")
+        screen.shows("goes on")
+        (listed,) = lines_of(screen, " ago  ")[:1]
+        assert listed.split()[:2] == ["31aa9970", "idle"]
+        cut = lines_of(screen, "echo a long word")
+        assert cut
+        assert all(len(line) == 80 and line.endswith("…") for line in cut)
+
+
 def test_tail_obeys_no_color(live: Live) -> None:
     live.ask({"hook_event_name": "SessionStart", "session_id": NAME})
     with terminal(live, NO_COLOR="1") as screen:

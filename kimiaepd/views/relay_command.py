@@ -18,11 +18,11 @@ from typing import Literal, TypeAlias
 from urllib.parse import quote
 
 from attrs import frozen
+from ulid import ULID
 
-from kimiaepd.emitter import clean_host, new_ulid
 from kimiaepd.log_lines import tame
 from kimiaepd.mapping.event import VERSION, Capture
-from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.mapping.json_value import JSON, JSONObject, without_surrogates
 
 AGENT = "kimiaepd"
 """Who we are, as a sender of commands."""
@@ -69,7 +69,7 @@ def build(
     run: str | None = None,
     data: JSONObject | None = None,
     capture: Capture = Capture.METADATA,
-    new_id: Callable[[], str] = new_ulid,
+    new_id: Callable[[], object] = ULID,
 ) -> JSONObject:
     """A command, complete.
 
@@ -86,7 +86,7 @@ def build(
     now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
     said: JSONObject = {
         "aep": VERSION,
-        "id": new_id(),
+        "id": str(new_id()),
         "type": kind,
         "subject": subject,
         "time": f"{now}Z",
@@ -103,7 +103,7 @@ def build(
 
 def host() -> str:
     """This machine, as a URI has it."""
-    return clean_host(socket.gethostname())
+    return without_surrogates(socket.gethostname()) or "localhost"
 
 
 def outcome_of(ack: JSONObject) -> Outcome:

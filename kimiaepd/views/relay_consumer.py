@@ -53,6 +53,9 @@ OWN_CAP_SECONDS = 2.0
 ACK_SECONDS = 10.0
 """Within which a command gets its answer (AEP-0004 section 3)."""
 
+STAND_SECONDS = 10.0
+"""For the relay to say that what was asked for stands."""
+
 ATTEMPTS = 2
 """How often it is sent, each time for so long."""
 
@@ -142,6 +145,7 @@ class Consumer:
     _rosters: int = field(default=0, init=False)
     _address: str = field(default="", init=False)
     _is_up: bool = field(default=False, init=False)
+    _subscribed: trio.Event = field(factory=trio.Event, init=False)
     _stands: bool = field(default=False, init=False)
     _started: Callable[[], None] = field(default=lambda: None, init=False)
     _put: trio.MemorySendChannel[Item] = field(init=False)
@@ -290,9 +294,14 @@ class Consumer:
         since = await self._since(talk)
         await self._put.send(Change("back" if self._is_again else "connected"))
         self._is_up = self._is_again = True
+        self._subscribed = trio.Event()
         async with trio.open_nursery() as use_nursery:
             use_nursery.start_soon(talk.run)
             await self._ask_for(talk, since)
+            with trio.move_on_after(STAND_SECONDS):
+                await self._subscribed.wait()
+            if not self._subscribed.is_set():
+                raise LinkError(f"the relay gave no answer within {STAND_SECONDS:g} s")
 
     async def _since(self, talk: Talk) -> JSON:
         """From where on: everything, what is new, or where we were and what began meanwhile."""
@@ -318,7 +327,7 @@ class Consumer:
         self._talk = talk
         for waiter in list(self._waiters.values()):
             await talk.say(waiter.text)
-        if self.wish is None:
+        if self.wish is None:  # then there is nothing that would be answered
             self._stand()
 
     # --- what comes ------------------------------------------------------------------------------
@@ -342,6 +351,7 @@ class Consumer:
             self._stand()
 
     def _stand(self) -> None:
+        self._subscribed.set()
         if not self._stands:
             self._stands = True
             self._started()

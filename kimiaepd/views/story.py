@@ -104,16 +104,28 @@ class Story:
         """How the session is."""
         if self.is_ended:
             return "ended"
-        if self.seen is None or now - self.seen > (STALE if self.beats else FORGOTTEN):
+        if self._is_stale(now):
             return "stale"
         if any(ask.waits(now) for ask in self.asks.values()):
             return "awaiting approval"
         return "running" if self.open_run else "idle"
 
+    def _is_stale(self, now: datetime) -> bool:
+        return self.seen is None or now - self.seen > (STALE if self.beats else FORGOTTEN)
+
     @property
     def open_run(self) -> Run | None:
         """The run that goes on."""
         return next((run for run in reversed(self.runs.values()) if run.outcome == "open"), None)
+
+    def goes_on(self, what: Run | Call | Ask, now: datetime) -> bool:
+        """Whether something without an end may still get one."""
+        if what.outcome != "open" or self.is_ended or self._is_stale(now):
+            return False
+        if isinstance(what, Ask):
+            return what.waits(now)
+        run = self.runs.get(what.run or "") if isinstance(what, Call) else None
+        return run is None or run.outcome == "open"
 
     @property
     def calls_made(self) -> int:

@@ -71,7 +71,6 @@ def timeline(story: Story, now: datetime) -> Iterator[Text]:
         (state, _STATES[state]), ("  ", ""), (", ".join(map(harmless, filter(None, about))), "")
     )
     numbers = {name: number for number, name in enumerate(story.runs, 1)}
-    goes_on = state in ("running", "awaiting approval")
     day: date | None = None
     for row in story.rows:
         at = _moment(row)
@@ -79,24 +78,24 @@ def timeline(story: Story, now: datetime) -> Iterator[Text]:
             day = local(at).date()
             yield line((f"{day:%A}, {day.isoformat()}", "dim"))
         clock = "--:--:--" if at is None else f"{local(at):%H:%M:%S}"
-        yield line((f"{clock}  ", "dim"), *_parts(row, numbers, now, goes_on=goes_on))
+        yield line((f"{clock}  ", "dim"), *_parts(story, row, numbers, now))
 
 
 def _moment(row: Row) -> datetime | None:
     return row.at if isinstance(row, Note) else row.began or row.ended
 
 
-def _parts(
-    row: Row, numbers: dict[str, int], now: datetime, *, goes_on: bool
-) -> list[tuple[str, str]]:
+def _parts(story: Story, row: Row, numbers: dict[str, int], now: datetime) -> list[tuple[str, str]]:
     match row:
         case Run():
-            goes = goes_on and row.outcome == "open"
-            return [(f"run {numbers[row.id]}  ", "bold cyan"), *_run(row, goes=goes)]
+            told = _run(row, goes=story.goes_on(row, now))
+            return [(f"run {numbers[row.id]}  ", "bold cyan"), *told]
         case Call():
-            return [(f"  {harmless(row.tool):<{_TOOL_WIDTH}}  ", ""), *_call(row, goes=goes_on)]
+            told = _call(row, goes=story.goes_on(row, now))
+            return [(f"  {harmless(row.tool):<{_TOOL_WIDTH}}  ", ""), *told]
         case Ask():
-            return [("  asked           ", "yellow"), *_ask(row, now)]
+            told = _ask(row, now, waits=story.goes_on(row, now))
+            return [(f"  {'asked':<{_TOOL_WIDTH}}  ", "yellow"), *told]
         case Note():
             count = "" if row.count is None else f"{row.count} "
             indent = "  " if row.run else ""
@@ -122,10 +121,10 @@ def _call(call: Call, *, goes: bool) -> list[tuple[str, str]]:
     return [(f"{how:<{_OUTCOME_WIDTH}}", style), (_rest(why, call.what), "")]
 
 
-def _ask(ask: Ask, now: datetime) -> list[tuple[str, str]]:
+def _ask(ask: Ask, now: datetime, *, waits: bool) -> list[tuple[str, str]]:
     who = f"by {ask.by}" if ask.by else VIA.get(ask.via, "")
     match ask.outcome:
-        case "open" if ask.waits(now):
+        case "open" if waits:
             left = (
                 ask.expires
                 and f"waits, {duration((ask.expires - now) / timedelta(milliseconds=1))} left"
@@ -141,7 +140,7 @@ def _ask(ask: Ask, now: datetime) -> list[tuple[str, str]]:
             how = "decided by a rule"
         case _:
             how = ask.outcome
-    style = "bold yellow" if ask.waits(now) else ""
+    style = "bold yellow" if waits else ""
     return [(f"{harmless(how)}{_after(ask.ms)}", style), (_rest(ask.text, ask.prompt), "")]
 
 
