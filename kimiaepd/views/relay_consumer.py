@@ -36,8 +36,9 @@ from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.relay.connection import Connection, LinkError, RefusedError, connected
 from kimiaepd.views import relay_frames as frames
 from kimiaepd.views.relay import Relay, Spot
-from kimiaepd.views.relay_command import ACKS, Outcome, outcome_of
-from kimiaepd.views.relay_frames import Refusal, Roster
+from kimiaepd.views.relay_command import ACKS, Outcome
+from kimiaepd.views.relay_frames import Refusal
+from kimiaepd.views.relay_pending import Answer, Pending
 from kimiaepd.views.relay_seen import Seen
 from kimiaepd.views.relay_talk import Ears, Talk
 
@@ -106,20 +107,6 @@ async def _connect(spot: Spot, use: Callable[[Connection], Awaitable[None]]) -> 
 
 
 @define(eq=False)
-class _Waiter:
-    """A command, or a roster, that is not answered yet."""
-
-    text: str
-    outcome: Outcome | tuple[JSONObject, ...] | None = None
-    settled: trio.Event = field(factory=trio.Event)
-
-    def settle(self, outcome: Outcome | tuple[JSONObject, ...]) -> None:
-        if not self.settled.is_set():
-            self.outcome = outcome
-            self.settled.set()
-
-
-@define(eq=False)
 class Consumer:
     """A view's conversation with a relay, over however many connections.
 
@@ -141,7 +128,7 @@ class Consumer:
     _talk: Talk | None = field(default=None, init=False)
     _is_again: bool = field(default=False, init=False)
     _refusal: UserError | None = field(default=None, init=False)
-    _waiters: dict[str, _Waiter] = field(factory=dict, init=False)
+    _pending: Pending = field(factory=Pending, init=False)
     _rosters: int = field(default=0, init=False)
     _address: str = field(default="", init=False)
     _is_up: bool = field(default=False, init=False)
@@ -190,8 +177,7 @@ class Consumer:
         Raises:
             UserError: the relay does not take our token.
         """
-        waiter = _Waiter(frames.event(command))
-        found = await self._ask(str(command["id"]), waiter, seconds, attempts)
+        found = await self._ask(str(command["id"]), frames.event(command), seconds, attempts)
         if isinstance(found, Outcome):
             return found
         waited = f"no answer within {seconds * attempts:g} s"
@@ -205,26 +191,21 @@ class Consumer:
         """
         self._rosters += 1
         name = f"{_ROSTER}{self._rosters}"
-        found = await self._ask(name, _Waiter(frames.roster(name)), seconds, 1)
+        found = await self._ask(name, frames.roster(name), seconds, 1)
         return found if isinstance(found, tuple) else None
 
-    async def _ask(
-        self, key: str, waiter: _Waiter, seconds: float, attempts: int
-    ) -> Outcome | tuple[JSONObject, ...] | None:
+    async def _ask(self, key: str, text: str, seconds: float, attempts: int) -> Answer | None:
         self._check()
-        self._waiters[key] = waiter
-        try:
+        with self._pending.waiting(key, text) as waiter:
             for _ in range(attempts):
                 with trio.move_on_after(seconds):
                     if self._talk is not None:
-                        await self._talk.say(waiter.text)
+                        await self._talk.say(text)
                     await waiter.settled.wait()
                     break
-        finally:
-            del self._waiters[key]
-        if waiter.outcome is None:
+        if waiter.answer is None:
             self._check()
-        return waiter.outcome
+        return waiter.answer
 
     def _check(self) -> None:
         if self._refusal is not None:
@@ -243,7 +224,8 @@ class Consumer:
             try:
                 await self._converse()
             except UserError as error:
-                self._refuse(error)
+                self._refusal = error
+                self._pending.give_up()
                 if not self._stands:
                     raise
 
@@ -287,7 +269,11 @@ class Consumer:
 
     async def _use(self, connection: Connection) -> None:
         ears = Ears(
-            self._on_event, self._on_missing, self._on_subscribed, self._on_roster, self._on_refusal
+            event=self._on_event,
+            missing=self._on_missing,
+            subscribed=self._on_subscribed,
+            roster=self._pending.on_roster,
+            refusal=self._on_refusal,
         )
         talk = Talk(connection, self.name, ears)
         await talk.greet()
@@ -325,8 +311,8 @@ class Consumer:
             ceiling = frames.ceiling_word(self.wish.ceiling)
             await talk.say(frames.subscribe(_WISH, self.wish.filter, since, ceiling))
         self._talk = talk
-        for waiter in list(self._waiters.values()):
-            await talk.say(waiter.text)
+        for text in self._pending.texts():
+            await talk.say(text)
         if self.wish is None:  # then there is nothing that would be answered
             self._stand()
 
@@ -334,8 +320,8 @@ class Consumer:
 
     async def _on_event(self, event: JSONObject) -> None:
         is_ack = event.get("type") in ACKS
-        if is_ack and (waiter := self._waiters.get(str(event.get("cause")))):
-            waiter.settle(outcome_of(event))
+        if is_ack:
+            self._pending.on_ack(event)
         if self.wish is None or (is_ack and not self._filter.matches(event)):
             return
         if self._seen.takes(event):
@@ -356,24 +342,12 @@ class Consumer:
             self._stands = True
             self._started()
 
-    def _on_roster(self, roster: Roster) -> None:
-        if waiter := self._waiters.get(roster.name):
-            waiter.settle(roster.entries)
-
     def _on_refusal(self, refusal: Refusal) -> None:
-        for key in (refusal.cause, refusal.name):
-            if key is not None and (waiter := self._waiters.get(key)):
-                waiter.settle(Outcome("relay", refusal.code, refusal.detail))
-                return
+        self._pending.on_refusal(refusal)
         if refusal.name in (_WISH, _ACKS):
             said = f"{refusal.code} {refusal.detail}".rstrip()
             self._refusal = UserError(f"the relay refuses what was asked for: {said}")
             raise LinkError(said)
-
-    def _refuse(self, error: UserError) -> None:
-        self._refusal = error
-        for waiter in self._waiters.values():
-            waiter.settled.set()
 
 
 @asynccontextmanager
