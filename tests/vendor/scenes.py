@@ -72,6 +72,15 @@ def subagent(prompt: str) -> Use:
 
 DONE = Say("Prompt {n} is done.")
 
+COLOURS: JSON = [
+    {"label": "red", "description": "as a rose"},
+    {"label": "blue", "description": "as the sea"},
+]
+QUESTION = Use(
+    "AskUserQuestion",
+    {"questions": [{"question": "Which colour?", "header": "Colour", "options": COLOURS}]},
+)
+
 SCENES: Mapping[str, Sequence[Step]] = {
     "plain": [DONE],
     "bashok": [bash("echo from-the-tool"), DONE],
@@ -88,6 +97,8 @@ SCENES: Mapping[str, Sequence[Step]] = {
     "twice": [bash("echo the-first"), bash("echo the-second"), DONE],
     "write": [Use("Write", {"path": "note.txt", "content": "a note"}), DONE],
     "sleep": [bash("sleep 60"), DONE],
+    "read": [Use("Read", {"path": "kept.txt"}), DONE],
+    "question": [QUESTION, DONE],
     "slow": [Hang("I begin to think.")],
     "big1m": [Use("Write", {"path": "big.txt", "content": "b" * MEGABYTE}), DONE],
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,24 +30,25 @@ STOP_DEADLINE_S = 20
 
 @frozen
 class Web:
-    """A running server: where it listens, and the bearer that it asks for."""
+    """A running server: where it listens, the bearer that it asks for, its process."""
 
     port: int
     token: str
+    process: subprocess.Popen[bytes]
 
     def save(self, patch: JSONObject) -> None:
         """Save settings as the web page does."""
-        self._ask("POST", "/config", patch)
+        self.ask("POST", "/config", patch)
 
     def session(self, folder: Path) -> str:
         """A session in a folder, in which nothing has run."""
-        return str(self._ask("POST", "/sessions", {"metadata": {"cwd": str(folder)}})["id"])
+        return str(self.ask("POST", "/sessions", {"metadata": {"cwd": str(folder)}})["id"])
 
     def prompt(self, session: str, text: str) -> None:
         """Begin a turn."""
         # The server does not apply `default_model` to a fresh session.
         said: JSONObject = {"content": [{"type": "text", "text": text}], "model": "mock"}
-        self._ask("POST", f"/sessions/{session}/prompts", said)
+        self.ask("POST", f"/sessions/{session}/prompts", said)
 
     def turn(self, folder: Path, prompt: str) -> None:
         """A session of its own in a folder, with one turn, to its end."""
@@ -54,22 +56,25 @@ class Web:
         self.prompt(session, prompt)
 
         def is_over() -> bool:
-            seen = self._ask("GET", f"/sessions/{session}")
+            seen = self.ask("GET", f"/sessions/{session}")
             return not seen["busy"] and seen["last_turn_reason"] == "completed"
 
         until(is_over, "the end of the turn")
 
-    def _ask(self, method: str, path: str, body: JSONObject | None = None) -> JSONObject:
+    def ask(
+        self, method: str, path: str, body: JSONObject | None = None, *, code: int = 0
+    ) -> JSONObject:
+        """The data of the answer to any call; `code` is what it is to be answered with."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_DEADLINE_S)
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         try:
             connection.request(
-                method, f"/api/v1{path}", json.dumps(body) if body else None, headers
+                method, f"/api/v1{path}", None if body is None else json.dumps(body), headers
             )
             answer = json.loads(connection.getresponse().read())
         finally:
             connection.close()
-        assert answer["code"] == 0, answer
+        assert answer["code"] == code, answer
         data = answer["data"]
         assert isinstance(data, dict)
         return data
@@ -77,7 +82,7 @@ class Web:
 
 @contextmanager
 def serving(kimi: Kimi, place: Place) -> Iterator[Web]:
-    """`kimi web` on the place's home, ready to be asked."""
+    """`kimi web` on the place's home, ready to be asked; a test may kill it, and nothing else."""
     said = place.root / "web.out"
     with said.open("wb") as out:
         process = subprocess.Popen(
@@ -93,7 +98,7 @@ def serving(kimi: Kimi, place: Place) -> Iterator[Web]:
     def ready() -> Web | None:
         assert process.poll() is None, f"the server ended: {said.read_text()}"
         port = _port(place, process.pid)
-        return Web(port, _token(place)) if port and _listens(port) else None
+        return Web(port, _token(place), process) if port and _listens(port) else None
 
     with process:
         try:
@@ -106,7 +111,8 @@ def serving(kimi: Kimi, place: Place) -> Iterator[Web]:
                 process.wait(STOP_DEADLINE_S)
             except subprocess.TimeoutExpired:
                 process.kill()
-    assert process.returncode == 0, said.read_text()
+                raise
+    assert process.returncode in (0, -signal.SIGKILL), said.read_text()
 
 
 def _port(place: Place, pid: int) -> int:
