@@ -5,8 +5,8 @@ it is printed, and nothing that a hook or a relay sends ever raises one: those a
 
 Exit statuses (operations rule I12): 0 clean, 64 usage, 75 already running, 78 bad configuration;
 1 where a command did its work and the answer is no (a log with findings, a daemon that is not
-there), 3 where a daemon is there and does not answer, 70 where the defect is ours. Of a command that
-was sent to a session: 4 rejected, 66 no such ask or session, 77 the token may only look.
+there), 3 where a daemon is there and does not answer, 70 where the defect is ours. Of a command
+that is sent to a session: 4 rejected, 66 no such ask or session, 77 the token may only look.
 """
 
 from __future__ import annotations
