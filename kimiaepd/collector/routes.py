@@ -28,6 +28,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from kimiaepd import __version__
+from kimiaepd.collector import page
 from kimiaepd.collector.access import Access, Role
 from kimiaepd.collector.asked import AskedError, read_query
 from kimiaepd.collector.duplex import MOST_MESSAGE, MOST_OBSERVED, Conversation, Terms
@@ -95,6 +96,7 @@ class Collector:
                 Route("/stream", self.stream, methods=["GET"]),
                 Route("/session", self.session, methods=["POST"]),
                 WebSocketRoute("/socket", self.socket),
+                *page.routes(self.access.is_own),
             ]
         )
         # Else `/stream/?...` is answered with the whole URL, as whatever host the client named.
