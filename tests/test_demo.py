@@ -114,8 +114,8 @@ def test_it_shows_each_feature_once_and_leaves_nothing(place: Path) -> None:
         r"console: http://127\.0\.0\.1:\d+/#code=[\w-]{22}\n",
         r'log +\{"aep":"0\.1",.*"prompt":"[^"]*\[REDACTED:secret\]"\}\}\n',
         r"event +tool\.completed  Read",
-        r"event +tool\.failed  Bash  internal  1 failed",
-        r"event +attention\.answered  approved  oob\n",
+        r"event +tool\.failed  Bash .*1 failed",
+        r"event +attention\.answered  approved  ",
         r"person +control\.attention\.respond  allow\n",
         r"hook +writes nothing: the call goes on\n",
         r'hook +writes \{"hookSpecificOutput":.*"permissionDecision":"deny",.*Not staging\.',
@@ -270,7 +270,7 @@ async def test_with_wait_the_user_answers_and_the_story_goes_as_he_says(here: Pa
 
     async def user() -> None:
         async for who, text in told:
-            if who == "demo" and text.startswith("held: answer within 45 s"):
+            if who == "person" and text.startswith("held: answer within 45 s"):
                 break
         (home,) = here.iterdir()
         environ = {"HOME": str(home), "KIMIAEPD_CONFIG": str(home / "config.toml")}

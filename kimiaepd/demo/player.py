@@ -138,9 +138,9 @@ class Player:
         def asked() -> None:
             if waits:
                 where = f"in the console, or: {self.terms.there} inbox"
-                self.say("demo", f"held: answer within {patience:g} s, {where}")
+                self.say("person", f"held: answer within {patience:g} s, {where}")
             elif act.yours:
-                self.say("demo", "held: answer in the console, or the demo does in a moment")
+                self.say("person", "held: answer in the console, or the demo does in a moment")
 
         outcome = await self.human.answer(answer, since, patience=patience, asked=asked)
         if outcome is None:
