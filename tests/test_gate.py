@@ -697,6 +697,7 @@ async def test_a_hold_that_begins_and_ends_is_told(tmp_path: Path, mock_clock: M
         assert begun["event"] == "held"
         assert (begun["session"], begun["ask"], begun["tool"]) == ("s", room.ask(), "Bash")
         assert begun["prompt"] == "Bash: ls"
+        assert list(begun) == ["event", "session", "ask", "tool", "prompt", "expires_at"]
         assert ended == {**begun, "event": "over", "outcome": "answered", "option": "deny"}
 
 

@@ -7,6 +7,7 @@ more: so "everything that it started is dead" needs no process table and no pati
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from attrs import define
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from conftest import ROOT
 from kimiaepd import notifier as room
 from kimiaepd.mapping.json_value import JSONObject, parse
 from kimiaepd.notifier import AT_ONCE, LONGEST, SECONDS, WAITING, Notifier
@@ -111,6 +113,33 @@ async def test_it_gets_what_a_desktop_needs_of_our_environment_and_no_token(tmp_
     names = {line.partition("=")[0] for line in lines} - {"PWD", "SHLVL", "_", "OLDPWD"}
     assert names == {"PATH", "HOME", "DBUS_SESSION_BUS_ADDRESS", "LC_ALL", "XDG_RUNTIME_DIR"}
     assert "secret" not in repr(notifier)
+
+
+async def test_the_page_s_example_shows_a_notification(tmp_path: Path) -> None:
+    page = (ROOT / "docs/gate.md").read_text(encoding="utf-8")
+    script = page[page.index("    #!/usr/bin/env python3") : page.index("It has ten seconds")]
+    example = tmp_path / "example"
+    example.write_text(textwrap.dedent(script))
+    example.chmod(0o755)
+    shown = tmp_path / "shown"
+    path = program(tmp_path, f'printf "%s|" "$@" >>{shown}')
+    Path(path).rename(tmp_path / "notify-send")
+    notifier = Notifier((str(example),), {"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+
+    await told(notifier, notice("held", prompt="Bash: ls"), notice("over", prompt="Bash: ls"))
+
+    assert (notifier.told, notifier.failed) == (2, {})
+    assert shown.read_text() == "--|Kimi waits for you|Bash: ls|"
+
+
+def test_what_a_notice_says_stands_on_the_page() -> None:
+    page = (ROOT / "docs/gate.md").read_text(encoding="utf-8")
+    example = page[page.index('    {"event":"held"') : page.index("| member | what it is |")]
+    said = parse(example.encode())
+    assert isinstance(said, dict)
+    assert list(said) == ["event", "session", "ask", "tool", "prompt", "expires_at"]
+    for name in (*said, "outcome", "option"):
+        assert f"`{name}`" in page
 
 
 async def test_a_name_is_found_on_path(tmp_path: Path) -> None:
