@@ -366,7 +366,9 @@ frames = st.fixed_dictionaries(
 )
 
 
-@hypothesis.settings(max_examples=60)
+@hypothesis.settings(
+    max_examples=60, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 @given(st.lists(frames, max_size=4))
 def test_no_message_of_a_relay_is_too_odd(messages: list[dict[str, JSON]]) -> None:
     seen = Seen(datetime(2026, 11, 30, tzinfo=UTC))

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.text import Text
 
@@ -216,7 +216,7 @@ objects: st.SearchStrategy[JSONObject] = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(objects, max_size=8))
 def test_no_log_is_too_odd_to_be_told(log: list[JSONObject]) -> None:
     story = told(*log)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.text import Text
 
@@ -187,7 +187,7 @@ events: st.SearchStrategy[JSONObject] = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(events)
 def test_no_event_is_too_odd_to_be_shown(odd: JSONObject) -> None:
     said: list[str] = []
