@@ -4,6 +4,7 @@ Rules:
 - A line that nobody takes is dropped. A full disk, a reader that has gone or one that does not read
   must neither end the daemon nor hold it up: hooks are waiting.
 - A line is one write of at most `PIPE_BUF` bytes, so that a pipe that is ready takes it at once.
+- A traceback names no values: a token may be among them.
 - What came from outside is cut and stripped of control characters: ids are the vendor's, and a
   terminal obeys what is printed on it.
 
@@ -47,7 +48,11 @@ class StderrLines:
 def configure(*, verbose: bool) -> None:
     """Make structlog say its lines this way."""
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=not os.environ.get("NO_COLOR"))
+        # Never rich's, which shows every local variable, tokens too.
+        structlog.dev.ConsoleRenderer(
+            colors=not os.environ.get("NO_COLOR"),
+            exception_formatter=structlog.dev.plain_traceback,
+        )
         if sys.stderr and sys.stderr.isatty()
         else structlog.processors.JSONRenderer()
     )

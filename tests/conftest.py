@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import structlog
 
 ROOT = Path(__file__).resolve().parent.parent
 NO_SKIP = os.environ.get("KIMIAEPD_NO_SKIP") == "1"
@@ -14,6 +15,17 @@ NO_SKIP = os.environ.get("KIMIAEPD_NO_SKIP") == "1"
 def shared_folder() -> Path:
     """The folder with the standard's fixtures and the vendor's captures."""
     return Path(os.environ.get("KIMIAEPD_SHARED") or ROOT.parent / "shared")
+
+
+def pytest_configure() -> None:
+    """As the daemon's own lines: a traceback without the values of everything around it."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
+            structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+        ]
+    )
 
 
 @pytest.fixture(scope="session")

@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 import trio
 
 from collector_room import Place, collecting
-from kimiaepd.collector import routes
+from kimiaepd.collector import revocation, routes
 from kimiaepd.collector import serve as serving
-from kimiaepd.collector.access import CODE_SECONDS, Access, Role
+from kimiaepd.collector.access import CODE_SECONDS, Access, Role, token_files
 from kimiaepd.collector.history import Bounds
 from kimiaepd.collector.stream import EventStream
 from kimiaepd.mapping.json_value import JSON, JSONObject
@@ -468,3 +469,18 @@ async def test_who_shows_no_token_takes_no_more_descriptors_than_there_are_place
         assert answer.startswith(b"HTTP/1.1 200")
         async with place.client() as client:
             assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_a_stream_ends_with_its_token(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(revocation, "LOOK_SECONDS", 0.01)
+    _, observe = token_files(tmp_path / "state")
+    async with place.client(place.observer) as client:
+        async with client.stream("GET", "/stream") as answer:
+            lines = answer.aiter_lines()
+            assert await anext(lines) == ": here"
+            observe.renew()
+            with trio.fail_after(5), pytest.raises(httpx.RemoteProtocolError):
+                assert [line async for line in lines if line] == []
+        assert (await client.get("/stream")).status_code == 401

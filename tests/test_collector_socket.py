@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from collector_room import Place, collecting
-from kimiaepd.collector import duplex, outgoing, routes, serve
-from kimiaepd.collector.access import Role
+from kimiaepd.collector import duplex, outgoing, revocation, routes, serve
+from kimiaepd.collector.access import Role, token_files
 from kimiaepd.collector.history import Bounds
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from test_collector_hub import command, event
@@ -49,6 +49,23 @@ async def settle(condition: Callable[[], bool]) -> None:
     with trio.fail_after(5):
         while not condition():
             await trio.lowlevel.checkpoint()
+
+
+@pytest.fixture
+def quick_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(revocation, "LOOK_SECONDS", 0.01)
+
+
+async def test_a_rotated_token_ends_what_it_opened_and_nothing_else(
+    place: Place, tmp_path: Path, quick_look: None
+) -> None:
+    control, observe = token_files(tmp_path / "state")
+    async with talking(place) as ours, talking(place, token=observe.read()) as theirs:
+        control.renew()
+        with trio.fail_after(5):
+            assert (await ours.until("closing"))["reason"] == "the token was taken back"
+        await theirs.say({"type": "ping", "t": 1})
+        assert (await theirs.until("pong"))["t"] == 1
 
 
 # --- the way in ----------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+import structlog
 
-from kimiaepd.log_lines import LONGEST_VALUE, tame
+from kimiaepd.log_lines import LONGEST_VALUE, configure, tame
 from live import Live, scratch
 
 
@@ -34,6 +35,33 @@ def start(live: Live, stderr: int | IO[bytes]) -> None:
     )
     assert live.process.stdout
     assert "ready" in live.process.stdout.readline()
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_traceback_shows_no_value(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = structlog.get_config()
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    try:
+        configure(verbose=False)
+        fail_with("a-token-of-ours")
+    finally:
+        structlog.configure(**before)
+    said = capfd.readouterr().err
+    assert "a defect" in said
+    assert "a-token-of-ours" not in said
+
+
+def fail_with(token: str) -> None:
+    try:
+        refuse({"Authorization": token})
+    except RuntimeError:
+        structlog.get_logger().exception("it failed")
+
+
+def refuse(headers: dict[str, str]) -> None:
+    raise RuntimeError(f"a defect at {len(headers)} header")
 
 
 def make_it_speak(live: Live) -> None:

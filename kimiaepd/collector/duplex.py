@@ -6,7 +6,8 @@ Rules:
 - A request that cannot be met is answered in-band, by a code of the closed set, and neither ends
   the connection nor disturbs its other subscriptions.
 - Commands need a token that may control (AEP-0004 section 4.1), whatever hello says.
-- One task reads, one writes, one asks whether the other side lives.
+- One task reads, one writes, one asks whether the other side lives, one whether its token does: a
+  connection ends with its token.
 
 What an event leads to is `hub.py`'s business.
 """
@@ -22,6 +23,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from kimiaepd.collector.asked import AskedError, TooMuchError, read_demand
 from kimiaepd.collector.hub import Emitter, Hub, Subscription
 from kimiaepd.collector.outgoing import Outgoing
+from kimiaepd.collector.revocation import revoked
 from kimiaepd.collector.roster import Refusal
 from kimiaepd.mapping.event import VERSION
 from kimiaepd.mapping.json_value import JSON, JSONObject, MalformedJSONError, dump, parse
@@ -45,7 +47,7 @@ MOST_OF_ALL = 1_024
 """Of all connections together: each is asked about every event, and hooks are waiting."""
 
 _ROLES = ("emitter", "consumer", "both")
-_UNSUPPORTED_DATA, _TRY_AGAIN_LATER, _GOING_AWAY = 1003, 1013, 1001
+_UNSUPPORTED_DATA, _TRY_AGAIN_LATER, _GOING_AWAY, _POLICY = 1003, 1013, 1001, 1008
 
 
 class _EndError(Exception):
@@ -65,12 +67,14 @@ class Terms:
         identity: of this endpoint.
         capabilities: of this endpoint, as in the discovery document.
         stopping: set when the endpoint closes in an orderly way.
+        is_good: whether its token still stands for as much.
     """
 
     may_control: bool
     identity: JSONObject
     capabilities: JSONObject
     stopping: trio.Event
+    is_good: Callable[[], bool] = lambda: True
 
 
 @define(eq=False)
@@ -105,6 +109,7 @@ class Conversation:
                 conversation_nursery.start_soon(self._watch)
                 conversation_nursery.start_soon(self._give_up)
                 conversation_nursery.start_soon(self._await_stop)
+                conversation_nursery.start_soon(self._await_revocation)
                 await self._read()
         except* _EndError as group:
             await self._close(_first(group))
@@ -292,6 +297,10 @@ class Conversation:
     async def _await_stop(self) -> None:
         await self.terms.stopping.wait()
         raise _EndError(_GOING_AWAY, "shutdown")
+
+    async def _await_revocation(self) -> None:
+        await revoked(self.terms.is_good)
+        raise _EndError(_POLICY, "the token was taken back")
 
 
 def _error(

@@ -17,6 +17,7 @@ Who may do what is `access.py`'s decision; what becomes of an event `hub.py`'s.
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 
 import trio
 from attrs import define, field
@@ -225,7 +226,13 @@ class Collector:
         except AskedError as error:
             return PlainTextResponse(str(error), 400)
         live = request.query_params.get("live") != "0"
-        return _Counted(self, EventStream(self.hub, demand, live, self.stopping))
+        query = request.scope["query_string"]
+        is_good = partial(self._may, Role.OBSERVE, request.headers.raw, query)
+        return _Counted(self, EventStream(self.hub, demand, live, self.stopping, is_good))
+
+    def _may(self, role: Role, headers: Headers, query: bytes) -> bool:
+        """Whether what a connection has shown still stands for so much."""
+        return self.access.handshake(headers, query).role >= role
 
     def _is_full(self, role: Role) -> bool:
         return self.connections >= MOST_CONNECTIONS - (KEPT if role < Role.CONTROL else 0)
@@ -255,6 +262,7 @@ class Collector:
                 identity={"agent": "kimiaepd", "instance": __version__},
                 capabilities=self.capabilities,
                 stopping=self.stopping,
+                is_good=partial(self._may, handshake.role, headers, socket.scope["query_string"]),
             )
             await Conversation(socket, self.hub, terms).run()
         finally:

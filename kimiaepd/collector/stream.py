@@ -4,13 +4,15 @@ Rules:
 - An event is one message: its type, itself on one line, and its position as the id. An agent-scoped
   event has no id: it is no position to resume from.
 - A comment comes at least every `HEARTBEAT_SECONDS`, so that both sides know of each other.
-- A consumer that is too slow is cut off, and resumes by its last id (section 8.4).
+- A consumer that is too slow is cut off, and resumes by its last id (section 8.4). So is one whose
+  token was taken back, and that one does not resume.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import trio
 from attrs import define, field
@@ -18,6 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from kimiaepd.collector.hub import Demand, Hub, Subscription
 from kimiaepd.collector.outgoing import Outgoing
+from kimiaepd.collector.revocation import revoked
 from kimiaepd.mapping.json_value import JSONObject
 from kimiaepd.storage.journal import Position
 
@@ -47,12 +50,14 @@ class EventStream:
         demand: what it wants.
         live: whether it goes on after what is held.
         stopping: set when the collector closes.
+        is_good: whether the consumer's token still lets it look.
     """
 
     hub: Hub
     demand: Demand
     live: bool
     stopping: trio.Event
+    is_good: Callable[[], bool] = lambda: True
     _outgoing: Outgoing = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -67,6 +72,7 @@ class EventStream:
                 end = stream_nursery.cancel_scope.cancel
                 stream_nursery.start_soon(_then, self.stopping.wait, end)
                 stream_nursery.start_soon(_then, _gone(receive), end)
+                stream_nursery.start_soon(_then, partial(revoked, self.is_good), end)
                 stream_nursery.start_soon(self._give_up, subscription, end)
                 await self._send_all(send)
                 end()
