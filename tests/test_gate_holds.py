@@ -35,9 +35,9 @@ def hold_now(story: Story) -> Hold:
     """Hold the call that the last hook begins."""
     call = story.machine.begun
     assert isinstance(call, Call)
-    draft = Draft(
-        "attention.requested", call.name, (Field(("respond_via",), Capture.METADATA, ["control"]),)
-    )
+    facts: JSONObject = {"expires_at": "2026-12-01T00:00:00.000Z", "respond_via": ["control"]}
+    fields = tuple(Field((name,), Capture.METADATA, fact) for name, fact in facts.items())
+    draft = Draft("attention.requested", call.name, fields)
     payload = HookPayload(event="PreToolUse", tool_name=call.name, tool_call_id=call.id or None)
     return story.machine.hold(Hook(payload, draft, story.now, 0), call)
 
