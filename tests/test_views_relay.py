@@ -35,6 +35,7 @@ from kimiaepd.views.relay_seen import Seen
 from kimiaepd.views.relay_talk import PING_SECONDS, SILENT_SECONDS
 from target_room import targeting
 from test_collector_hub import event
+from test_collector_socket import settle
 from test_rooms import imports
 from views_room import Scripted, ids, relay_at, relay_of, took, watching
 
@@ -155,6 +156,22 @@ async def test_a_wish_for_other_events_gets_no_acknowledgements(
             items = [await took(consumer) for _ in range(3)]
     kinds = [item["type"] for item in items if isinstance(item, dict)]
     assert kinds == ["run.started", "run.finished"]
+
+
+async def test_who_was_too_slow_is_cut_off_and_misses_nothing(tmp_path: Path, place: Place) -> None:
+    told: JSONObject = {"message": "x" * 32_768}
+    async with consuming(relay_of(tmp_path, place), ALL, "test") as consumer:
+        for first in range(0, 600, 100):
+            numbers = range(first, first + 100)
+            await post(place, *(event(seq=seq, severity="notice", data=told) for seq in numbers))
+        await settle(lambda: not place.collector.hub.subscriptions)
+        came: list[JSON] = []
+        while "s-599" not in came:
+            came += await ids(consumer, 1)
+    assert [one for one in came if one not in ("connected", "lost", "back")] == [
+        f"s-{seq}" for seq in range(600)
+    ]
+    assert "lost" in came
 
 
 async def test_a_wish_that_the_relay_refuses_ends_it_with_its_words(
