@@ -153,6 +153,37 @@ async def test_nobody_waits_while_no_person_is_connected(live: Live) -> None:
     assert gate["calls"] == {"nobody there": 1}
 
 
+async def test_whoever_loses_the_relay_may_come_back_and_answer(live: Live) -> None:
+    await call(live.start)
+    async with trio.open_nursery() as nursery:
+        shim = Shim()
+        async with human(live):
+            nursery.start_soon(shim.run, live, pre_tool_use())
+            (ask,) = await held(live)
+        with trio.fail_after(5):
+            while (await status(live))["answerable"]:
+                pass
+        assert (await status(live))["held"] == 1, "it is held on"
+        async with human(live) as another:
+            await respond(another, ask, {"text": "Deny"})
+        assert b'"deny"' in await shim.said()
+    is_settled(live)
+
+
+async def test_a_start_says_that_the_registered_hook_does_not_wait_long_enough(live: Live) -> None:
+    live.environ["AEP_KIMI_CONTROL"] = "0"
+    (live.home / ".kimi-code").mkdir()
+    assert (await call(live.run, "setup", "install", "--kimi-version", "2.1.0")).returncode == 0
+    live.environ["AEP_KIMI_CONTROL"] = "1"
+    await call(live.start)
+    assert live.stop() == 0
+    said = "waits 0.25 s, and kimi 10 s, for a call that may be held for 20 s"
+    assert said in (live.home / "stderr").read_text()
+    await call(live.start, "up", "--kimi-version", "2.1.0")
+    assert live.stop() == 0
+    assert (live.home / "stderr").read_text().count(said) == 1, "up registers what is needed"
+
+
 async def test_a_stop_frees_every_call_at_once(live: Live) -> None:
     await call(live.start)
     shims = [Shim() for _ in range(3)]

@@ -16,6 +16,7 @@ from kimiaepd.hook_socket.wire import encode_request
 from kimiaepd.instruct import INSTRUCT
 from kimiaepd.mapping.json_value import JSON, JSONObject, dump
 from kimiaepd.setup.command import OBSERVED
+from kimiaepd.setup.events import SINCE
 from live import Live, scratch
 from test_gate_daemon import Shim, call, held, human, is_settled, pre_tool_use, respond
 from test_own_relay import consumer
@@ -55,6 +56,21 @@ async def test_an_instruction_goes_through_relay_daemon_and_shim_once(live: Live
         "queued",
         "delivered",
     ]
+
+
+async def test_only_a_prompt_is_told_anything(live: Live) -> None:
+    await call(live.start)
+    await prompt(live, "one")
+    async with human(live) as client:
+        await call(client.send, INSTRUCT, "s", data={"text": "mind the gap"})
+    said = {}
+    for event in (*SINCE, "SomethingNew"):
+        if event not in ("UserPromptSubmit", "SessionEnd"):
+            body: JSONObject = {"hook_event_name": event, "session_id": "s", "tool_name": "Bash"}
+            said[event] = await call(live.ask_raw, dump(body))
+    assert set(said.values()) == {b"0\n"}
+    assert len(said) == 19
+    assert await prompt(live, "two") == b'{"message":"mind the gap"}'
 
 
 async def test_a_stop_says_what_was_not_delivered(live: Live) -> None:
