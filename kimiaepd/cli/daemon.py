@@ -15,6 +15,7 @@ import trio
 from kimiaepd import log_lines
 from kimiaepd import settings as settings_room
 from kimiaepd.cli import setup
+from kimiaepd.cli.own_name import own_name
 from kimiaepd.collector.access import CODE_SECONDS
 from kimiaepd.nursery import Ready, run_daemon
 from kimiaepd.settings import Settings
@@ -79,7 +80,7 @@ def _announce(ready: Ready, *, remedy: str) -> None:
     line = f"kimiaepd ready: {hooks}, socket {paths.socket}, log {paths.log_dir}"
     if ready.relay:
         line += f", relay {ready.relay}, code {ready.code} (once, within {CODE_SECONDS:.0f} s)"
-        line += f"\nconsole: {ready.relay}/#code={ready.code} (once; another: kimiaepd console)"
+        line += f"\nconsole: {ready.relay}/#code={ready.code} (once; another: {own_name()} console)"
     line += "\n"
     # Past Python's buffer, which would try again at exit: nobody has to listen to it.
     with contextlib.suppress(OSError):

@@ -9,6 +9,7 @@ from functools import partial
 import click
 import trio
 
+from kimiaepd.cli.own_name import own_name
 from kimiaepd.demo import story
 from kimiaepd.demo.performance import perform
 from kimiaepd.demo.player import Terms, Who
@@ -31,7 +32,7 @@ def demo(*, speed: float, wait: bool, keep: bool) -> None:
     Nothing of yours is touched: no Kimi is needed, and the instance is gone at the end. Exit status
     0: every step was seen; 1: the line says which was not.
     """
-    terms = Terms(speed=speed, waits=wait)
+    terms = Terms(speed=speed, waits=wait, program=own_name())
     verdict = trio.run(partial(perform, story.load(), os.environ, terms, _say, keep=keep))
     if verdict.signal is not None:
         signal.raise_signal(verdict.signal)

@@ -92,7 +92,7 @@ async def _perform_on(
     made: Scratch, acts: Sequence[Act], terms: Terms, say: Say, verdict: Verdict, *, keep: bool
 ) -> None:
     made.configure()
-    there = f"KIMIAEPD_CONFIG={shlex.quote(str(made.config))} kimiaepd"
+    there = f"KIMIAEPD_CONFIG={shlex.quote(str(made.config))} {terms.program}"
     say("demo", f"a session of Kimi Code {KIMI_VERSION} on a scratch instance in {made.home}")
     async with made.daemon() as (process, url), trio.open_nursery() as watch_nursery:
         watch_nursery.start_soon(_mourn, made, process)
@@ -105,7 +105,7 @@ async def _perform_on(
         ):
             human = Human(consumer, lambda event: say(_who_says(event), told_of(event)))
             human_nursery.start_soon(human.look)
-            on_it = evolve(terms, there=there)
+            on_it = evolve(terms, program=there)
             player = Player(made.registered(), human, on_it, say, made.log_lines)
             await player.play(acts)
             await _check(made, player)

@@ -40,12 +40,12 @@ class Terms:
     Attributes:
         speed: 2: twice as fast.
         waits: whether the user is to answer.
-        there: how a command is run on the instance: all but its name.
+        program: how a command of ours is run: all but its name.
     """
 
     speed: float = 1.0
     waits: bool = False
-    there: str = "kimiaepd"
+    program: str = "kimiaepd"
 
 
 @define(eq=False)
@@ -137,7 +137,7 @@ class Player:
 
         def asked() -> None:
             if waits:
-                where = f"in the console, or: {self.terms.there} inbox"
+                where = f"in the console, or: {self.terms.program} inbox"
                 self.say("person", f"held: answer within {patience:g} s, {where}")
             elif act.yours:
                 self.say("person", "held: answer in the console, or the demo does in a moment")
