@@ -184,8 +184,8 @@ def test_a_tool_that_kimi_writes_otherwise_is_said_to_be(
 
 def test_a_gate_that_is_off_says_how_it_is_switched_on(run: Run) -> None:
     assert (
-        "note: the gate is off: set enabled = true under [gate], run kimiaepd setup install, and"
-        " start the daemon again\n"
+        "note: by the settings here the gate is off: set enabled = true under [gate], run kimiaepd"
+        " setup install, and start the daemon again\n"
     ) in run("deny", "Write")
 
 

@@ -41,8 +41,8 @@ _TOOLS = (*COMMANDS, *PATHS)
 """Tools of Kimi's that rules know; it has more."""
 
 _OFF = (
-    "the gate is off: set enabled = true under [gate], run kimiaepd setup install, and start the"
-    " daemon again"
+    "by the settings here the gate is off: set enabled = true under [gate], run kimiaepd setup"
+    " install, and start the daemon again"
 )
 
 _SESSION = click.option("--session", metavar="ID", help="For this session alone.")
