@@ -447,6 +447,45 @@ def test_nothing_ends_twice_or_without_a_beginning_whoever_tells_of_it(
     assert set(ended.values()) <= {1}
 
 
+def test_a_turn_whose_beginning_was_not_said_begins_with_what_it_does() -> None:
+    """A prompt that wakes a session begins such a turn, at every version."""
+    story = watched()
+    story.turn(0)
+    story.turn_ends(0)
+    story.asks(1, "a1", "c1")
+    story.answered("a1", "approved")
+    story.call(1, "c1")
+    story.result(1, "c1")
+    story.turn_ends(1)
+    story.frame("turn.step.completed", turnId=2)
+    story.turn_ends(2)
+    runs = [event.run for event in story.events if not event.type.startswith("x.")]
+    assert runs == [f"{TURN}0"] * 2 + [f"{TURN}1"] * 7 + [f"{TURN}2"] * 2
+
+
+def test_what_is_late_of_a_turn_that_is_over_begins_no_run() -> None:
+    story = watched()
+    for turn in (0, 1):
+        story.turn(turn)
+        story.turn_ends(turn)
+    before = story.core
+    for turn in (0, 1):
+        story.frame("turn.step.completed", turnId=turn)
+    assert story.core == before
+    assert [event.run for event in story.events[-2:]] == [None, f"{TURN}1"]
+
+
+def test_a_turn_that_hooks_have_ended_is_not_begun_again_by_what_the_stream_says_later() -> None:
+    story = StreamStory()
+    story.hook("UserPromptSubmit", prompt="go")
+    story.streamed()
+    story.frame("turn.step.started", 0.1, turnId=4)
+    story.hook("Stop", after=1)
+    story.frame("turn.step.completed", 0.1, turnId=4)
+    story.turn_ends(4)
+    assert story.core == ["run.started", "run.finished"]
+
+
 @pytest.mark.parametrize("kind", ["turn.ended", "tool.result", "event.approval.resolved"])
 def test_an_end_of_what_never_began_is_only_shown(kind: str) -> None:
     story = watched()

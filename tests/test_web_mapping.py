@@ -365,9 +365,12 @@ def test_an_ask_says_what_is_asked_and_offers_nothing() -> None:
     assert full["context"] == {"display": {"command": "ls -l"}}
 
 
-def test_an_ask_that_does_not_say_whose_it_is_names_no_run() -> None:
-    assert primary(asked(turn_id=0), Memory()).run is None
+def test_an_ask_is_of_the_run_where_the_main_agent_asks_and_only_then() -> None:
+    """Before 0.42.0 `agentId` alone says who asks."""
+    assert primary(asked(turn_id=0), Memory()).run == "ep_1-turn-0"
+    assert primary(asked(turn_id=0, agentId="agent-0"), Memory()).run is None
     assert primary(asked(turn_id=0, agent_id="agent-0"), Memory()).run is None
+    assert primary(asked(turn_id=0, agentId=None), Memory()).run is None
 
 
 def test_a_refused_call_is_denied_and_names_the_ask() -> None:

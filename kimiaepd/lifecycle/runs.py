@@ -67,6 +67,8 @@ def drain(state: State, emit: Emit, hook: Hook) -> None:
 
 def _turn_is_over(state: State, hook: Hook) -> None:
     run = state.run.id if state.run else None
+    if state.run and state.run.turn:
+        state.last_turn = state.run.turn
     state.run = None
     calls.run_ended(state, run, abandoned=hook.payload.event in _ABANDONING)
     subagents.run_ended(state.subagents)

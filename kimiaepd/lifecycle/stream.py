@@ -5,6 +5,8 @@ Rules:
   and so is what it says began before `State.hooks_ns`: hooks have told that.
 - A run that a hook opened is of the first turn that the stream speaks of in it. The next turn finds
   it open only where the hook of its end was lost: then it is cancelled, as by the next prompt.
+- A turn whose beginning no frame says begins with the first thing that it does: the vendor's first
+  one in a session that a prompt woke (0.28.0 to 2.1.0). An end alone begins nothing.
 - What comes twice, because a process died between the log and the cursor, is dropped.
 - What ends and did not begin here is visibility. A call that our own gate refused has its end.
 - A server that is gone ends what is open in its sessions, whoever began it: no hook will come.
@@ -38,6 +40,8 @@ from kimiaepd.lifecycle.state import (
 from kimiaepd.mapping.event import Capture, Draft, Field
 from kimiaepd.mapping.payloads import HookPayload
 from kimiaepd.mapping.web import Mapped
+from kimiaepd.mapping.web_frames import TURN
+from kimiaepd.mapping.web_rows import web_type
 
 
 @frozen
@@ -93,6 +97,7 @@ def take(state: State, emit: Emit, said: Said) -> None:
     if not said.mapped.drafts:
         return
     _meet(state, said)
+    _begin_late(state, emit, said)
     handler = _HANDLERS.get(said.draft.type)
     if handler is None:
         emit(said.draft, said.hook(said.draft), run=_run(state, said))
@@ -137,6 +142,22 @@ def _meet(state: State, said: Said) -> None:
         run.turn = named
 
 
+def _begin_late(state: State, emit: Emit, said: Said) -> None:
+    """Begin the run of a turn that is in the middle; a turn before the last one stays over."""
+    run, open_run = said.mapped.run, state.run
+    if run is None or said.draft.type not in _DEEDS or said.said_ns <= state.hooks_ns:
+        return
+    known = [state.last_turn, *((open_run.id, open_run.turn) if open_run else ())]
+    if run not in known and not any(_is_after(turn, run) for turn in known if turn):
+        _begin(state, emit, said.hook(Draft("run.started")), run)
+
+
+def _is_after(turn: str, other: str) -> bool:
+    """Whether a turn is a later one of the same journal."""
+    (journal, _, number), (others, _, before) = turn.rpartition(TURN), other.rpartition(TURN)
+    return journal == others and number.isdecimal() and int(number) > int(before)
+
+
 def _run_started(state: State, emit: Emit, said: Said) -> bool:
     run = said.mapped.run or ""
     open_run = state.run
@@ -144,14 +165,17 @@ def _run_started(state: State, emit: Emit, said: Said) -> bool:
         return True
     if (open_run and open_run.turn == run) or said.said_ns <= state.hooks_ns:
         return False
-    hook = said.hook(said.draft)
-    if open_run and open_run.by_stream:
-        state.last_turn = open_run.id
+    _begin(state, emit, said.hook(said.draft), run)
+    return True
+
+
+def _begin(state: State, emit: Emit, hook: Hook, run: str) -> None:
+    if state.run and state.run.by_stream:
+        state.last_turn = state.run.id
     runs.drain(state, emit, hook)
     runs.open_run(state, emit, hook, run)
     if state.run:
         state.run.by_stream = True
-    return True
 
 
 def _run_ended(state: State, emit: Emit, said: Said) -> bool:
@@ -261,6 +285,12 @@ def _ask_over(state: State, emit: Emit, said: Said) -> bool:
         remember(state.past_asks, ask.key, evolve(past, answered=answered), PAST)
     return True
 
+
+_DEEDS = (
+    *("tool.requested", "attention.requested"),
+    *(web_type(f"turn.step.{what}") for what in ("started", "completed")),
+)
+"""What only a turn that runs does, by the first draft's type."""
 
 _RUN_ENDS = ("run.finished", "run.failed", "run.cancelled")
 _CALL_ENDS = ("tool.completed", "tool.failed", "tool.denied")

@@ -90,7 +90,9 @@ def primary(frame: Frame, memory: Memory) -> Mapped:
     mapped = None
     if handler := _HANDLERS.get(frame.type):
         mapped = handler(frame, words(frame), memory)
-    return mapped or Mapped(drafts=(visibility(frame),), memory=memory, agent=frame.agent)
+    return mapped or Mapped(
+        drafts=(visibility(frame),), memory=memory, run=_run(frame, words(frame)), agent=frame.agent
+    )
 
 
 def visibility(frame: Frame) -> Draft:
@@ -195,9 +197,9 @@ def _asked(
     draft: Draft,
     fields: tuple[FormField, ...] = (),
 ) -> Mapped:
-    # Before 0.42.0 there is no `agent_id`. No ask of a subagent was seen there, so `agentId` is not
-    # trusted to be the asker's: the ask names no run, and its refusal is of whoever has that call.
-    agent = frame.word("agent_id")
+    # Before 0.42.0 there is no `agent_id`; `agentId` is the asker's there, too. An ask that has
+    # neither names no run, and its refusal is of whoever has that call.
+    agent = frame.word("agent_id") or frame.word("agentId")
     ask_id = said.id or ""
     return Mapped(
         drafts=(draft,),
