@@ -39,6 +39,9 @@ from kimiaepd.web.cursors import Cursor, Cursors
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
+LATE_SECONDS = 1.0
+"""From here on a frame is one that is replayed, and not one that took its time."""
+
 Outcome: TypeAlias = Callable[[Session, Mapped], Awaitable[str | None]]
 """The command of ours that a frame is the outcome of; it may wait for the answer to our write."""
 
@@ -192,11 +195,19 @@ class Feed:
         said = Said(
             evolve(mapped, drafts=drafts),
             web.visibility(frame),
-            trio.current_time(),
+            self._moment(frame),
             NOW_NS if frame.said_ns is None else frame.said_ns,
             command,
         )
         session.machine.frame(said)
+
+    def _moment(self, frame: Frame) -> float:
+        """When it was said, by the monotonic clock: how long a turn took that is told later."""
+        now = trio.current_time()
+        if frame.said_ns is None:
+            return now
+        late = (self.book.emitter.clock_ns() - frame.said_ns) / 1e9
+        return now - late if late >= LATE_SECONDS else now
 
     def _offered(self, draft: Draft) -> Draft:
         return self.offer(draft) if draft.type == "attention.requested" else draft
