@@ -1,0 +1,158 @@
+"""Servers of `kimi web` that come and go while the daemon watches them: two on one home, one that
+is stopped in the middle of a turn, one that is killed and started again.
+
+No hooks are registered: what is in the log, the stream has said.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+
+import pytest
+from aep_sdk.projection import project_state
+from attrs import frozen
+
+from judge import judge_log
+from kimiaepd.web.home import find
+from vendor import daemon
+from vendor.kimi import Kimi
+from vendor.logged import Log, data, log_files
+from vendor.place import Place
+from vendor.provider import Provider
+from vendor.waiting import until
+from vendor.web import serving
+from vendor.web_desk import Desk, furnish, servers, types
+
+pytestmark = pytest.mark.vendor
+
+STOP_S = 2.5
+"""For a server that we watch: our look each second, and its own end."""
+
+
+@frozen
+class Week:
+    """What became of it.
+
+    Attributes:
+        logs: by the name of the session.
+        watched: servers that the daemon watched, as they came and went.
+        stop_s: how long the server that was stopped took to end.
+    """
+
+    place: Place
+    logs: Mapping[str, Log]
+    watched: tuple[int, ...]
+    stop_s: float
+
+
+@pytest.fixture(scope="module")
+def week(kimi: Kimi, place: Place, provider: Provider) -> Iterator[Week]:
+    furnish(kimi, place, provider.url, "primary", hooks=False)
+    sessions: dict[str, str] = {}
+    with ExitStack() as held:
+        held.enter_context(daemon.running(kimi, place))
+        first = Desk(place, held.enter_context(serving(kimi, place)))
+        second = Desk(place, held.enter_context(serving(kimi, place)))
+        watched = [watches(place, 2)]
+        for name, desk in (("first", first), ("second", second)):
+            sessions[name] = desk.begins(f"mock:bashok at the {name}")
+            desk.decides(sessions[name], "approved")
+            desk.logs(sessions[name], "run.finished")
+
+        sessions["stopped"] = second.begins("mock:bashok and no answer")
+        second.logs(sessions["stopped"], "attention.requested")
+        stop_s = stops(second)
+        first.logs(sessions["stopped"], "run.cancelled")
+        watched.append(watches(place, 1))
+
+        sessions["killed"] = first.begins("mock:bashok and a crash")
+        first.logs(sessions["killed"], "attention.requested")
+        first.web.process.kill()
+        first.web.process.wait(20)  # a zombie would be taken for a server
+        first.logs(sessions["killed"], "run.cancelled")
+        watched.append(watches(place, 0))
+
+        again = Desk(place, held.enter_context(serving(kimi, place)))
+        watched.append(watches(place, 1))
+        for name in ("killed", "first"):
+            again.web.prompt(sessions[name], "mock:bashok once more")
+            again.decides(sessions[name], "approved")
+        for name, count in (("killed", 1), ("first", 2)):
+            again.logs(sessions[name], "run.finished", count=count)
+    logs = {name: first.log(session) for name, session in sessions.items()}
+    yield Week(place, logs, tuple(watched), stop_s)
+
+
+def watches(place: Place, count: int) -> int:
+    """Wait until so many servers are watched; how many they are."""
+
+    def connected() -> int:
+        return sum(server["link"] == "connected" for server in servers(place))
+
+    until(lambda: connected() == count == len(servers(place)), f"{count} servers that are watched")
+    return count
+
+
+def stops(desk: Desk) -> float:
+    """Stop a server; how long it took."""
+    began = time.monotonic()
+    desk.web.process.terminate()
+    desk.web.process.wait(20)
+    return time.monotonic() - began
+
+
+def runs(log: Log) -> list[object]:
+    """The run of each event that begins or ends one, in order."""
+    return [event["run"] for event in log.events if str(event["type"]).startswith("run.")]
+
+
+TURN = [
+    *("run.started", "attention.requested", "attention.answered", "attention.resolved"),
+    *("tool.requested", "tool.completed", "run.finished"),
+]
+CUT = ["run.started", "attention.requested", "attention.resolved", "run.cancelled"]
+
+
+def test_every_log_is_valid_and_nothing_is_pending(week: Week) -> None:
+    for path in log_files(week.place):
+        judge_log(path)
+        state = project_state(Log.read(path).events)
+        assert [session["pending"] for session in state["sessions"]] == [[]]
+
+
+def test_each_server_of_a_home_is_watched_and_each_session_told_once(week: Week) -> None:
+    assert week.watched == (2, 1, 0, 1)
+    assert types(week.logs["second"]) == TURN
+
+
+def test_a_server_that_is_stopped_ends_although_we_watch_it(week: Week) -> None:
+    assert week.stop_s < STOP_S
+
+
+def test_a_server_that_is_stopped_takes_its_open_run_with_it(week: Week) -> None:
+    log = week.logs["stopped"]
+
+    assert types(log) == CUT
+    assert data(log.one("run.cancelled"))["by"] == "shutdown"
+    assert data(log.one("attention.resolved"))["resolution"] == "dismissed"
+
+
+def test_a_server_that_is_killed_does_too_and_its_session_goes_on_at_the_next(week: Week) -> None:
+    log = week.logs["killed"]
+    before, after = runs(log)[0], runs(log)[-1]
+
+    assert types(log) == [*CUT, *TURN]
+    assert data(log.one("run.cancelled"))["by"] == "shutdown"
+    assert runs(log) == [before, before, after, after]
+    assert before != after
+
+
+def test_what_was_told_before_a_restart_is_not_told_again(week: Week) -> None:
+    assert types(week.logs["first"]) == [*TURN, *TURN]
+    assert len(set(runs(week.logs["first"]))) == 2
+
+
+def test_the_stopped_servers_leave_no_file(week: Week) -> None:
+    assert find(week.place.kimi_home).servers == ()
