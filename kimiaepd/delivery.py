@@ -144,6 +144,7 @@ def open_delivery(
         first=lambda: _greeting(emitter, book.host),
         last=lambda: [_presence(emitter, book.host, "offline")],
         claims=book.going_on,
+        is_own=own is not None,
     )
     commands = Commands(
         is_known=book.is_known,

@@ -25,7 +25,8 @@ from kimiaepd.demo.performance import perform
 from kimiaepd.demo.player import Terms, Who
 from kimiaepd.demo.story import matches, missing
 from kimiaepd.errors import UserError
-from kimiaepd.mapping.json_value import JSONObject
+from kimiaepd.hook_socket.client import request
+from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.views.relay import find
 from kimiaepd.views.relay_command import RESPOND, build
 from kimiaepd.views.relay_consumer import Change, Wish, consuming
@@ -330,7 +331,7 @@ def test_the_session_is_told_in_the_vendor_s_names() -> None:
 
 
 async def test_a_start_ends_with_a_line_that_opens_the_console() -> None:
-    with scratch_daemon(KIMIAEPD_COLLECTOR_PORT="0") as live:
+    with trio.fail_after(30), scratch_daemon(KIMIAEPD_COLLECTOR_PORT="0") as live:
         ready = await trio.to_thread.run_sync(partial(live.start, "up", "--kimi-version", "2.1.0"))
         assert live.process
         assert live.process.stdout
@@ -343,6 +344,11 @@ async def test_a_start_ends_with_a_line_that_opens_the_console() -> None:
         async with httpx.AsyncClient(trust_env=False, base_url=found[1]) as client:
             answer = await client.post("/session", json={"code": found[2]})
         assert answer.status_code == 200
+        link: JSON = None
+        while link != "up":
+            relay = (await request(live.where.socket, "status", timeout=5))["relay"]
+            link = relay["link"] if isinstance(relay, dict) else None
+        assert (live.home / "stderr").read_text() == "", "nothing comes after it"
         assert await trio.to_thread.run_sync(live.stop) == 0
 
 

@@ -60,6 +60,7 @@ class RelaySender:
         claims: the sessions that go on.
         command: told of every Event that comes from the relay.
         connected: told when a relay has said hello.
+        is_own: whether it is our own relay, which is no news where it is there at once.
         outbox: what is to be delivered.
         backoff: how long to wait after a connection that ended.
     """
@@ -75,6 +76,7 @@ class RelaySender:
     claims: Callable[[], list[str]] = list
     command: Callable[[JSONObject], None] = lambda _: None
     connected: Callable[[], object] = lambda: None
+    is_own: bool = False
     outbox: Outbox = field(factory=lambda: Outbox(is_complete=False))
     backoff: Backoff = field(factory=Backoff)
     stopping: trio.Event = field(factory=trio.Event, init=False)
@@ -236,8 +238,10 @@ class RelaySender:
             self.positions.put(session, at)
 
     def _up(self) -> None:
+        # The last line of a start is to be the one that opens the console.
+        say = log.debug if self.is_own and self._error is None else log.info
         self._state, self._since, self._error = "up", trio.current_time(), None
-        log.info("relay connected", url=self.address.url, lag_events=self.outbox.lag.events)
+        say("relay connected", url=self.address.url, lag_events=self.outbox.lag.events)
         self.connected()
 
     def _down(self, state: State, why: str) -> None:
