@@ -30,7 +30,7 @@ _LEFT_WIDTH = 8
 
 def prompt_lines(ask: Ask) -> list[str]:
     """All that is asked, harmless, as many lines as it has."""
-    found = [_whole(one) for one in ask.prompt.splitlines()] or [""]
+    found = [whole(one) for one in ask.prompt.splitlines()] or [""]
     if len(ask.prompt) == LONGEST_PROMPT:
         found.append("[there is more, which is not shown]")
     if ask.given and ask.given not in ask.prompt:
@@ -103,7 +103,7 @@ def facts(ask: Ask, now: datetime) -> JSONObject:
     return {name: fact for name, fact in found.items() if fact is not None}
 
 
-def _whole(text: str) -> str:
+def whole(text: str) -> str:
     """The text harmless, and not cut: a piece at a time."""
     pieces = range(0, len(text), LONGEST_VALUE)
     return "".join(words.harmless(text[at : at + LONGEST_VALUE]) for at in pieces)
