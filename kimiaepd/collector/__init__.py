@@ -13,4 +13,5 @@ it), `envelope.py` (whether it is one), `history.py` (what is held), `roster.py`
 `hub.py` brings events and consumers together, `outgoing.py` is what waits for one of them,
 `asked.py` what it wants; `access.py` says who may do what. `routes.py`, `stream.py` and `duplex.py`
 speak HTTP, server-sent events and WebSocket, `http1.py` carries them, and `serve.py` runs it all.
+`page.py` serves the console, whose files are in `console/`.
 """

@@ -1,8 +1,9 @@
 """The collector's routes: discovery, ingest, stream, socket, health (AEP-0003 section 3), session.
 
 Rules:
-- Nothing is served without a token but `/healthz`, which says that we live and nothing else, and
-  `/session`, which gives one for a one-time code. A token that only observes cannot send events. A
+- Nothing is served without a token but `/healthz`, which says that we live and nothing else,
+  `/session`, which gives one for a one-time code, and the console's page, which holds nothing
+  (`page.py`). A token that only observes cannot send events. A
   Host that is not ours, and an Origin of another site, are refused before anything else is looked
   at.
 - A token in the URL counts where clients cannot set a header, at `/stream` and `/socket`, where it

@@ -307,11 +307,12 @@ export class App {
 
 // --- the door ------------------------------------------------------------------------------------
 
-const app = new App();
+export const app = new App();
 
 /** Ask for a code. */
 function open(why) {
   if (why) put(byId("door-why"), why);
+  if (!app.isLive) put(byId("link"), "locked");
   mark(document.body, "door", "open");
   byId("code").focus();
 }

@@ -5,7 +5,7 @@ import { block, clock, duration, line, short } from "./words.js";
 
 export const RESPOND = "control.attention.respond";
 const SHOWN = 50;
-/** A key that was meant for the ask before must not answer the one that took its place. */
+/** A key or a click that was meant for one ask must not answer the one that took its place. */
 const SETTLE_MS = 700;
 
 export class Inbox {
@@ -14,6 +14,7 @@ export class Inbox {
   /** What became of our answers, by ask. */
   #sent = new Map();
   #changedAt = 0;
+  #movedAt = 0;
   chosen = "";
 
   /** @param {import("./console.js").App} app */
@@ -35,6 +36,7 @@ export class Inbox {
     for (const [id, card] of this.#cards) {
       if (ids.has(id)) continue;
       if (card.contains(document.activeElement)) this.scroll.focus({ preventScroll: true });
+      if (card.nextElementSibling) this.#movedAt = now;
       card.remove();
       this.#cards.delete(id);
     }
@@ -49,6 +51,7 @@ export class Inbox {
         this.#cards.set(ask.id, card);
         const next = asks.slice(asks.indexOf(ask) + 1).map((one) => this.#cards.get(one.id)).find(Boolean);
         this.list.insertBefore(card, next ?? null);
+        if (next) this.#movedAt = now;
       }
       this.#fill(card, ask, now);
     }
@@ -92,6 +95,11 @@ export class Inbox {
     if (!ask || now - this.#changedAt < SETTLE_MS) return;
     const option = pick(ask.options);
     if (option) this.answer(ask, option.id);
+  }
+
+  #byMouse(ask, option) {
+    if (Date.now() - this.#movedAt < SETTLE_MS) this.app.announce("The list moved just now: press again.");
+    else this.answer(ask, option);
   }
 
   /**
@@ -149,7 +157,8 @@ export class Inbox {
       if (key.key === "Enter" && !key.isComposing) this.answer(ask, null);
     });
     const buttons = ask.options.map((option, place) =>
-      el("button", { type: "button", "data-option": option.id, class: place ? "" : "main", onclick: () => this.answer(ask, option.id) }, label(option)));
+      el("button", { type: "button", "data-option": option.id, class: place ? "" : "main", onclick: () => this.#byMouse(ask, option.id) }, label(option)));
+    const answers = el("div", { class: "answers" }, text, el("div", { class: "buttons" }, ...buttons));
     const card = el("li", { class: "ask", "aria-label": `${ask.tool} in ${short(ask.session)}`, onpointerdown: () => this.choose(ask.id) },
       el("div", { class: "top" },
         el("b", {}, ask.tool),
@@ -157,13 +166,13 @@ export class Inbox {
         time),
       bar,
       el("pre", { tabindex: "0", "aria-label": "What is asked" }, block(ask.prompt)),
-      el("div", { class: "answers" }, text, el("div", { class: "buttons" }, ...buttons)),
+      answers,
       said);
-    return Object.assign(card, { parts: { time, bar, said, text, buttons }, from: Date.now() });
+    return Object.assign(card, { parts: { time, bar, said, text, buttons, answers }, from: Date.now() });
   }
 
   #fill(card, ask, now) {
-    const { time, bar, said, text, buttons } = card.parts;
+    const { time, bar, said, text, buttons, answers } = card.parts;
     const why = this.#cannot(ask);
     const sent = this.#sent.get(ask.id);
     mark(card, "chosen", String(ask.id === this.chosen));
@@ -174,7 +183,7 @@ export class Inbox {
     const whole = (ask.until ?? now) - (Date.parse(ask.askedAt) || card.from);
     bar.value = whole > 0 ? Math.max(0, ((ask.until ?? now) - now) / whole) : 0;
     const isBusy = Boolean(why) || sent?.state === "sent" || sent?.state === "accepted";
-    card.querySelector(".answers").hidden = Boolean(why) && (!ask.here || this.app.isReadOnly);
+    answers.hidden = Boolean(why) && (!ask.here || this.app.isReadOnly);
     for (const one of [text, ...buttons]) one.disabled = isBusy;
     if (why) put(said, why);
     else if (!sent) put(said, "");

@@ -16,6 +16,7 @@ export const KEPT = 60_000;
 export const SESSIONS = 600;
 const DECIDED = 30;
 const OPEN_EACH = 256;
+const RUNS_EACH = 64;
 const AT_ONCE = 100;
 const STALE_MS = 125_000;
 const ENDS = new Set(["run.finished", "run.failed", "run.cancelled"]);
@@ -182,6 +183,7 @@ export class Model {
       for (const ask of session.open.values()) this.#end(ask, "dismissed", event);
     } else if (type === "run.started") {
       session.ended = false;
+      if (session.runs.size >= RUNS_EACH) session.runs.clear();
       session.runs.set(run, event.id);
       if (said(data, "prompt")) session.title = line(data.prompt).slice(0, 200);
     } else if (ENDS.has(type)) session.runs.delete(run);
@@ -209,7 +211,7 @@ export class Model {
       askedAt: event.time,
       endedAt: "",
     };
-    if (session.open.size >= OPEN_EACH) session.open.delete(session.open.keys().next().value);
+    if (session.open.size >= OPEN_EACH) this.#end(session.open.values().next().value, "dismissed", event);
     session.open.set(ask.id, ask);
     this.asks.set(ask.id, ask);
     this.onask(ask);

@@ -31,7 +31,7 @@ export class Rows {
     this.space = el("div", { class: "space", role: "presentation" });
     scroller.append(this.space);
     scroller.addEventListener("scroll", () => {
-      if (this.how.follows) this.follows = this.#isAtEnd();
+      if (this.how.follows) this.follows = this.isAtEnd;
       this.#anchor = this.#find();
       how.moved();
     });
@@ -80,7 +80,8 @@ export class Rows {
     this.#anchor = null;
   }
 
-  #isAtEnd() {
+  /** Whether the last item is in sight. */
+  get isAtEnd() {
     const { scrollTop, clientHeight, scrollHeight } = this.scroller;
     return scrollTop + clientHeight >= scrollHeight - this.how.height;
   }

@@ -94,7 +94,7 @@ export class Sessions {
 /** @returns {string} how long somebody waits yet, for the ask that waits least long; or nothing */
 function deadline(session, now) {
   const ends = [...session.open.values()].map((one) => one.until).filter(Boolean);
-  return ends.length ? `${Math.max(0, Math.ceil((Math.min(...ends) - now) / 1000))} s left` : "";
+  return ends.length ? `${Math.max(0, Math.ceil((Math.min(...ends) - now) / 1000))} s` : "";
 }
 
 function doing(session) {

@@ -3,7 +3,7 @@
 import { attr, byId, el, mark, put } from "./dom.js";
 import { Rows } from "./rows.js";
 import { KEPT_EACH, has } from "./model.js";
-import { block, clock, kind, line, summary } from "./words.js";
+import { block, clock, dumped, kind, line, summary } from "./words.js";
 
 const LONGEST = 20_000;
 const EFFECTS = 12;
@@ -52,12 +52,13 @@ export class Timeline {
     this.list.hidden = !items.length;
     byId("no-events").hidden = items.length > 0;
     put(byId("no-events"), !session ? "Choose a session." : session.entries.length ? "No event matches." : "No event yet.");
+    if (!this.selected && this.rows.isAtEnd) this.rows.follows = true;
     byId("follow").hidden = this.rows.follows || !items.length;
     this.#about(session);
   }
 
   /** Choose an event; null: none. */
-  select(entry, { show = true } = {}) {
+  select(entry) {
     this.selected = entry;
     if (entry) {
       this.rows.follows = false;
@@ -66,10 +67,10 @@ export class Timeline {
         this.app.unsearch();
       }
     }
+    this.#tell(entry); // first: it takes room from the list
     this.render();
-    if (entry && show) this.rows.show(this.#items.indexOf(entry));
-    this.#tell(entry);
-    this.app.draw();
+    if (entry) this.rows.show(this.#items.indexOf(entry));
+    this.render();
   }
 
   step(by) {
@@ -101,7 +102,10 @@ export class Timeline {
   /** To an event of this session by its id. */
   go(id) {
     const entry = this.session?.known.get(id);
-    if (!entry) return;
+    if (!entry) {
+      if (id) this.app.announce("This event is not kept any more.");
+      return;
+    }
     this.select(entry);
     const row = byId(`e-${entry.no}`);
     row?.classList.remove("flash");
@@ -143,12 +147,12 @@ export class Timeline {
     mark(row, "rel", event.id === cause ? "cause" : effects.has(event.id) ? "effect" : "");
     const before = this.#items[index - 1];
     const at = clock(event.time);
+    attr(row, "aria-rowindex", String(index + 1));
     mark(time, "same", String(before !== undefined && clock(before.event.time) === at));
     if (row.entry === entry) return;
     row.entry = entry;
     row.id = `e-${entry.no}`;
     row.classList.remove("flash");
-    attr(row, "aria-rowindex", String(index + 1));
     mark(row, "category", event.type.split(".", 1)[0]);
     mark(row, "severity", event.severity ?? "");
     mark(row, "run", entry.run);
@@ -199,7 +203,7 @@ export class Timeline {
       ...effects.slice(0, EFFECTS).map((one) => go(one.event.id, "\u2198 led to")),
       ...(effects.length > EFFECTS ? [`and ${effects.length - EFFECTS} more`] : []),
     ];
-    const text = JSON.stringify(data ?? {}, null, 2);
+    const text = dumped(data ?? {}, 2);
     this.detail.append(
       el("div", { class: "head" },
         el("h3", {}, line(entry.event.type)),

@@ -11,7 +11,7 @@ const TELLS = {
   "session.started": ["gen_ai.request.model", "client.name", "trigger"],
   "session.ended": ["reason", "detail"],
   "session.compacted": ["trigger", "estimated_token_count"],
-  "run.started": ["prompt", "trigger"],
+  "run.started": ["prompt"],
   "run.finished": ["duration_ms", "summary"],
   "run.failed": ["reason", "error.type", "error.message", "duration_ms"],
   "run.cancelled": ["by", "duration_ms"],
@@ -75,13 +75,13 @@ export function clock(time) {
 }
 
 /** @param {string} session @returns {string} enough of a name to tell a day's sessions apart */
-export const short = (session) => line(session.replace(/^session_/, "").slice(0, 12));
+export const short = (session) => line(session.replace(/^session_/, "").slice(0, 10));
 
 /** @param {string} type @returns {string} a type as rows have it; a vendor's without its prefix */
 export const kind = (type) => line(type.replace(/^x\.[a-z0-9_-]+\./, ""));
 
 /** Members that need a word before them. */
-const BEFORE = { via: "via ", by: "by ", rule: "rule ", trigger: "by ", latency_ms: "after ", after_ms: "after ", duration_ms: "in " };
+const BEFORE = { via: "via ", by: "by ", rule: "rule ", trigger: "trigger ", latency_ms: "after ", after_ms: "after ", duration_ms: "in " };
 
 const joined = (parts) => parts.filter(Boolean).join(" \u00b7 ");
 
@@ -93,7 +93,16 @@ function told(path, value) {
 function word(path, value) {
   if (value === undefined || value === null) return "";
   if (path.endsWith("_ms") && typeof value === "number") return duration(value);
-  return line(typeof value === "object" ? JSON.stringify(value) : value).slice(0, 400);
+  return line(typeof value === "object" ? dumped(value) : value).slice(0, 400);
+}
+
+/** A value as JSON; one that is nested too deep for that is not shown. */
+export function dumped(value, indent = 0) {
+  try {
+    return JSON.stringify(value, null, indent);
+  } catch {
+    return "\u2026";
+  }
 }
 
 /** What a call is given, as far as the capture level lets it be seen. */
@@ -110,6 +119,7 @@ export function summary(event) {
   if (type === "tool.requested") {
     return joined([word("", said(data, "tool.name") ?? event.subject), input(data)]);
   }
+  if (type === "run.started" && !said(data, "prompt")) return told("trigger", said(data, "trigger"));
   const tells = TELLS[type];
   if (tells) return joined(tells.map((path) => told(path, said(data, path))));
   const plain = Object.entries(data ?? {})
