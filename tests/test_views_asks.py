@@ -171,7 +171,7 @@ events = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-@given(st.lists(events))
+@given(st.lists(events, max_size=6))
 def test_no_event_is_too_odd(odd: list[JSONObject]) -> None:
     asks = Asks()
     for one in odd:

@@ -5,7 +5,7 @@ Rules:
   scrolled to.
 - What came from outside is harmless before it gets here (`ask_lines.py`, `words.py`).
 
-Pure. It neither knows a terminal nor writes to one.
+It neither knows a terminal nor writes to one, and changes nothing but how far one can scroll.
 """
 
 from __future__ import annotations
@@ -49,8 +49,11 @@ def page(inbox: Inbox, now: datetime, width: int, height: int) -> list[Text]:
         rows = _rows(inbox, now, width, max(1, min(len(inbox.rows), (room - 1) // 3)))
         body = [*rows, *_whole(inbox, ask, width, room - len(rows))]
     body = body[: max(0, room)]
-    blank = [Text()] * (room - len(body))
-    return [*top, *body, *blank, *bottom][:height]
+    blank = [Text() for _ in range(room - len(body))]
+    lines = [*top, *body, *blank, *bottom][:height]
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return lines
 
 
 def _head(inbox: Inbox) -> Text:
@@ -76,14 +79,12 @@ def _row(inbox: Inbox, ask: Ask, now: datetime, width: int) -> Text:
     is_selected = ask.key == inbox.selected
     left = "sent" if ask.key in inbox.sending else ask_lines.left(ask, now)
     session = "" if width < NARROW else f"{words.short(ask.session):<{words.SHORT}}  "
-    row = Text.assemble(
+    return Text.assemble(
         ("> " if is_selected else "  ", "bold"),
         (f"{left:>{_LEFT_WIDTH}}  ", ask_lines.style(ask, now)),
         (session, "green"),
         (ask_lines.matter(ask), "bold" if is_selected else ""),
     )
-    row.truncate(width, overflow="ellipsis")
-    return row
 
 
 def _whole(inbox: Inbox, ask: Ask, width: int, room: int) -> list[Text]:
