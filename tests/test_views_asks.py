@@ -149,7 +149,7 @@ json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text()
     | st.sampled_from(["s", "ask", "control", *ODD_TIMES]),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=10,
+    max_leaves=5,
 )  # fmt: skip
 payloads = json_values | st.fixed_dictionaries(
     {},

@@ -27,7 +27,7 @@ NARROW = 50
 _LEFT_WIDTH = 7
 _RULER = Console(file=io.StringIO(), width=80)
 _HELP = "Tool calls wait here while the gate is on. How it stands says: kimiaepd status"
-_KEYS = "j k move   space more   q quit"
+_GAP = "   "
 
 
 def page(inbox: Inbox, now: datetime, width: int, height: int) -> list[Text]:
@@ -117,18 +117,33 @@ def _bottom(inbox: Inbox, width: int) -> list[Text]:
     ]
     if inbox.entry:
         return [*notices, *_entry(inbox, inbox.entry, width)]
-    return [*notices, *_wrapped("   ".join(_keys(inbox.ask)), width, "reverse")]
+    return [*notices, *_side_by_side(_keys(inbox.ask), width)]
 
 
-def _keys(ask: Ask | None) -> Iterable[str]:
+def _keys(ask: Ask | None) -> Iterable[tuple[str, str]]:
+    """The keys that do something now, and what."""
     if ask and ask.is_answerable:
         for number, option in enumerate(ask.options, 1):
             label = option.id if option.label.isdigit() else option.label
-            yield f"{LETTERS.get(option.id, number)} {words.harmless(label)}"
+            yield LETTERS.get(option.id, str(number)), words.harmless(label)
         if refusing(ask):
-            yield "r deny with a reason"
-        yield "t answer in words"
-    yield _KEYS
+            yield "r", "deny with a reason"
+        yield "t", "answer in words"
+    yield "j k", "move"
+    yield "space", "more"
+    yield "q", "quit"
+
+
+def _side_by_side(pairs: Iterable[tuple[str, str]], width: int) -> list[Text]:
+    """Keys and what they do, as many in a line as there is room for."""
+    lines: list[Text] = []
+    for key, does in pairs:
+        one = Text.assemble((key, "reverse"), f" {does}")
+        if lines and lines[-1].cell_len + len(_GAP) + one.cell_len <= width:
+            lines[-1].append(_GAP).append_text(one)
+        else:
+            lines.append(one)
+    return lines
 
 
 def _entry(inbox: Inbox, entry: Entry, width: int) -> list[Text]:
