@@ -19,6 +19,7 @@ import click
 import trio
 
 from kimiaepd import settings
+from kimiaepd.cli.completion import session_names
 from kimiaepd.errors import (
     EXIT_NOT_ALLOWED,
     EXIT_NOT_FOUND,
@@ -136,7 +137,7 @@ async def _answer(
 
 
 @click.command()
-@click.argument("session")
+@click.argument("session", shell_complete=session_names)
 @click.option("--run", metavar="RUN", help="Only if this run is the one that is open.")
 @_TIMEOUT
 @_JSON
@@ -153,7 +154,7 @@ def cancel(*, session: str, run: str | None, timeout: float, as_json: bool) -> N
 
 
 @click.command()
-@click.argument("session")
+@click.argument("session", shell_complete=session_names)
 @click.argument("text")
 @_TIMEOUT
 @_JSON
