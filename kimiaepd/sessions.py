@@ -150,6 +150,16 @@ class SessionBook:
         """The session of this id, where it is in memory."""
         return self._sessions.get(session_id)
 
+    def with_open(self, session_id: str, now: float) -> Session | None:
+        """The session of this id, where something is open in it; also if it has left memory.
+
+        It does not count as seen.
+        """
+        session = self._sessions.get(session_id)
+        if session is None and (self.ledger.get(session_id) or {}).get("open"):
+            session = self.get(session_id, now, is_heard=False)
+        return session if session and session.state.is_open else None
+
     def keep(self, session: Session) -> None:
         """Write the session's record: after each hook that was taken in."""
         if session.stream.next_seq or session.stream.lost:

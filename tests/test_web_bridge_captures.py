@@ -32,6 +32,11 @@ SHORTEST = 16
 """Characters of a text that is looked for; shorter ones stand in ids and names by chance."""
 
 RUNS = {"completed": "run.finished", "cancelled": "run.cancelled", "failed": "run.failed"}
+BEGINS = (
+    *("turn.started", "turn.step.started", "turn.step.completed", "tool.call.started"),
+    *("event.approval.requested", "event.question.requested"),
+)
+"""What a turn has begun with, where its beginning itself was not said."""
 
 
 @pytest.fixture
@@ -58,10 +63,11 @@ def expected(frames: list[JSONObject]) -> Counter[str]:
     for frame in frames:
         kind, payload = frame["type"], said(frame)
         call, agent = payload.get("toolCallId"), payload.get("agentId")
-        if kind == "turn.started" and agent == "main":
-            turns.add(payload["turnId"])
+        turn = payload.get("turnId", payload.get("turn_id"))
+        if kind in BEGINS and agent == "main" and turn not in turns:
+            turns.add(turn)
             story["run.started"] += 1
-        elif kind == "turn.ended" and agent == "main" and payload["turnId"] in turns:
+        if kind == "turn.ended" and agent == "main" and payload["turnId"] in turns:
             story[RUNS[str(payload["reason"])]] += 1
         elif kind == "tool.call.started":
             calls.add((agent, call))
@@ -150,7 +156,10 @@ async def test_every_recorded_stream_is_told_as_it_was(
                 await played(room, server, capture, told)
                 logs = {name: room.events(name) for name in told if name in server.live}
                 assert room.server["odd"] == 0
-                assert room.server["gaps"] == sum(map(holes, told.values()))
+                missed = sum(map(holes, told.values()))  # one gap may count several of them
+                gaps = room.server["gaps"]
+                assert isinstance(gaps, int)
+                assert bool(missed) <= gaps <= missed
                 assert server.writes == []
     for session, events in logs.items():
         story: Counter[str] = Counter(str(event["type"]) for event in events)

@@ -142,6 +142,14 @@ def from_record(record: JSONObject) -> State:
     )
 
 
+def is_of_stream(record: JSONObject) -> bool:
+    """Whether something is open that the stream of `kimi web` began, by a session's record."""
+    state = record.get("state")
+    if not record.get("open") or not isinstance(state, dict):
+        return False
+    return from_record(state).is_of_stream
+
+
 def _members(thing: Run | Call | Ask) -> JSON:
     members: JSONObject = _CONVERTER.unstructure(thing)
     members.pop("at", None)

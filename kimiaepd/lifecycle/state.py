@@ -306,6 +306,12 @@ class State:
         return bool(self.run or self.calls or self.asks or self.holds or self.waits)
 
     @property
+    def is_of_stream(self) -> bool:
+        """Whether something of that was begun by the stream of `kimi web`."""
+        begun = (self.run, *self.calls.values(), *self.asks.values())
+        return any(one is not None and one.by_stream for one in begun)
+
+    @property
     def is_unsettled(self) -> bool:
         """Whether `Machine.settle` has something to say."""
         answered = any(ask.answered for ask in self.asks.values())

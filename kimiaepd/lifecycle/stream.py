@@ -182,11 +182,13 @@ def _run_ended(state: State, emit: Emit, said: Said) -> bool:
     run = said.mapped.run
     if state.run is None or state.run.id != run:
         return run is not None and run == state.last_turn
-    draft = said.draft
-    if said.command and draft.type == "run.cancelled":
+    draft, command = said.draft, said.command
+    if draft.type != "run.cancelled":
+        command = None  # it had ended before we aborted it
+    elif command:
         by_us = Field(("by",), Capture.METADATA, "control")
         draft = evolve(draft, fields=(*draft.fields, by_us))
-    _close(state, emit, said.hook(draft), _of(state, run), cause=said.command)
+    _close(state, emit, said.hook(draft), _of(state, run), cause=command)
     return True
 
 

@@ -52,6 +52,7 @@ class Session:
         busy: something runs in it: a turn, or a compaction.
         main_turn_active: a turn of the main agent runs.
         pending_interaction: "none", "approval" or "question".
+        created_at: when it began, as the vendor writes it.
     """
 
     id: str
@@ -59,6 +60,7 @@ class Session:
     main_turn_active: bool = False
     pending_interaction: str = "none"
     archived: bool = False
+    created_at: JSON = None
 
     @property
     def live(self) -> LiveSession | None:
@@ -216,6 +218,10 @@ for _kind in (str, int, bool):
     _CONVERTER.register_structure_hook(_kind, _exactly)
 _CONVERTER.register_structure_hook_func(
     lambda kind: getattr(kind, "__origin__", None) is tuple, _items
+)
+_CONVERTER.register_structure_hook(
+    Session,
+    make_dict_structure_fn(Session, _CONVERTER, created_at=cattrs.override(struct_hook=_json)),
 )
 _CONVERTER.register_structure_hook(
     Approval,

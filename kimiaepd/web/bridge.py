@@ -2,7 +2,10 @@
 
 Rules:
 - Servers are found by their files, which are looked at every second. A file whose process lives is
-  a server; one that is killed leaves its file behind, and its process tells.
+  a server; one that is killed leaves its file behind, and its process tells. A file that cannot be
+  read for a moment tells nothing: its server writes it anew every 15 s.
+- A server that cannot be listened to for `AWAY_SECONDS` leaves its sessions to hooks until it can:
+  its file's process may be another program by now.
 - A server that is no more ends what was open in its sessions, and hooks tell of them again. A stop
   of the daemon ends nothing: the next start goes on from the cursors.
 - What the stream began before this start, and no server goes on with, is ended once every server
@@ -22,6 +25,7 @@ from attrs import define, field
 
 from kimiaepd.log_lines import tame
 from kimiaepd.mapping.json_value import JSON, JSONObject
+from kimiaepd.storage.file_safety import lives
 from kimiaepd.supervisor import Supervisor
 from kimiaepd.web.client import Client
 from kimiaepd.web.control import WebControl
@@ -33,6 +37,9 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 LOOK_SECONDS = 1.0
 """Between two looks at the home: how late a server is found, or missed."""
+
+AWAY_SECONDS = 30.0
+"""How long a connection may take to come back, before hooks tell of its sessions."""
 
 ORPHAN_SECONDS = 20.0
 """How long a server may take to be asked, before what the stream began is given up."""
@@ -72,7 +79,7 @@ class Bridge:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Watch until cancelled."""
-        self._began = trio.current_time()
+        self._began, self._orphans_are_over = trio.current_time(), False
         task_status.started()
         async with trio.open_nursery() as bridge_nursery:
             if self.control:
@@ -83,6 +90,7 @@ class Bridge:
                     await trio.sleep(LOOK_SECONDS)
             finally:
                 self._servers.clear()
+                self.feed.forget()
                 if self.control:
                     self.control.close()
 
@@ -103,7 +111,7 @@ class Bridge:
 
     def _look(self, bridge_nursery: trio.Nursery) -> None:
         try:
-            found = find(self.home).servers[:MOST]
+            found = find(self.home)
         except OSError as error:
             said = tame(f"{error.filename}: {error.strerror}")
             if said != self.last_error:
@@ -111,14 +119,19 @@ class Bridge:
             self.last_error = said
             return
         self.last_error = None
-        there = {instance.id: instance for instance in found}
+        there = {instance.id: instance for instance in found.servers[:MOST]}
+        unread = {file.stem for file in found.odd}
         for name, server in list(self._servers.items()):
+            if name in unread and lives(server.instance.pid):
+                continue
             if there.get(name) is None or _is_another(there[name], server.instance):
                 self._gone(name, server)
+            elif server.watch.silent_seconds > AWAY_SECONDS:
+                self.feed.away(name)
         for name, instance in there.items():
             if name not in self._servers and instance.base_url():
                 self._begin(name, instance, bridge_nursery)
-        self._look_at_orphans()
+        self._look_at_orphans(is_sure=not unread)
 
     def _begin(self, name: str, instance: Instance, bridge_nursery: trio.Nursery) -> None:
         watch = Watch(Client(instance, self.home), self.feed)
@@ -131,11 +144,11 @@ class Bridge:
         server.scope.cancel()
         self.feed.gone(name)
 
-    def _look_at_orphans(self) -> None:
+    def _look_at_orphans(self, *, is_sure: bool) -> None:
         if self._orphans_are_over:
             return
         all_asked = all(server.watch.is_called for server in self._servers.values())
-        if all_asked or trio.current_time() >= self._began + ORPHAN_SECONDS:
+        if (all_asked and is_sure) or trio.current_time() >= self._began + ORPHAN_SECONDS:
             self._orphans_are_over = True
             self.feed.end_orphans()
 

@@ -122,7 +122,7 @@ class WebControl:
 
     def respond(self, command: Command) -> Decision | None:
         """Take an answer; None where what it answers is not the stream's."""
-        session = self.book.awake(command.session)
+        session = self.book.with_open(command.session, trio.current_time())
         ask = session and _asked(session, command.subject)
         if not (session and ask):
             return None
@@ -138,12 +138,12 @@ class WebControl:
             return Decision("refused", "the session's server is not there")
         write = _Write(command.id)
         remember(self._answering, (session.id, ask.key), write, MOST)
-        work = partial(self._respond, client, session, ask.key, _verdict(answer), write)
+        work = partial(self._respond, client, session.id, ask.key, _verdict(answer), write)
         return Decision(then=partial(self._nursery.start_soon, work))
 
     def cancel(self, command: Command) -> Decision:
         """Abort the run that is open."""
-        session = self.book.awake(command.session)
+        session = self.book.with_open(command.session, trio.current_time())
         if command.data.get("scope", "run") != "run":
             return Decision("refused", "a run can be cancelled here, and nothing more")
         run = session.state.run if session else None
@@ -158,18 +158,18 @@ class WebControl:
             return Decision("refused", "the session's server is not there")
         write = _Write(command.id)
         remember(self._aborting, (session.id, run.id), write, MOST)
-        work = partial(self._abort, client, session, run.id, write)
+        work = partial(self._abort, client, session.id, run.id, write)
         return Decision(then=partial(self._nursery.start_soon, work))
 
     # --- what came of it ---
 
-    async def outcome(self, session: Session, mapped: Mapped) -> str | None:
+    async def outcome(self, session: str, mapped: Mapped) -> str | None:
         """The command that a frame is the outcome of."""
         kind = mapped.drafts[0].type if mapped.drafts else ""
         if kind in ("attention.answered", "attention.resolved"):
-            writes, key = self._answering, (session.id, mapped.ask or "")
+            writes, key = self._answering, (session, mapped.ask or "")
         elif kind in ("run.cancelled", "run.finished", "run.failed"):
-            writes, key = self._aborting, (session.id, mapped.run or "")
+            writes, key = self._aborting, (session, mapped.run or "")
         else:
             return None
         write = writes.get(key)
@@ -183,21 +183,21 @@ class WebControl:
     # --- the writes ---
 
     async def _respond(
-        self, client: Client, session: Session, key: str, verdict: Verdict, write: _Write
+        self, client: Client, session: str, key: str, verdict: Verdict, write: _Write
     ) -> None:
-        answer = partial(client.respond, LiveSession(session.id), key, verdict)
+        answer = partial(client.respond, LiveSession(session), key, verdict)
         await self._write(answer, session, write, "answered")
         if not write.counted:
             # Where the ask is still open, another answer may be the one that counts.
-            self._answering.pop((session.id, key), None)
+            self._answering.pop((session, key), None)
 
-    async def _abort(self, client: Client, session: Session, run: str, write: _Write) -> None:
-        await self._write(partial(client.abort, LiveSession(session.id)), session, write, "aborted")
+    async def _abort(self, client: Client, session: str, run: str, write: _Write) -> None:
+        await self._write(partial(client.abort, LiveSession(session)), session, write, "aborted")
         if not write.counted:
-            self._aborting.pop((session.id, run), None)
+            self._aborting.pop((session, run), None)
 
     async def _write(
-        self, call: Callable[[], Awaitable[object]], session: Session, write: _Write, done: str
+        self, call: Callable[[], Awaitable[object]], session: str, write: _Write, done: str
     ) -> None:
         try:
             await call()
@@ -205,16 +205,23 @@ class WebControl:
             self._count(done)
         except WebError as error:
             self._count(error.code)
-            log.warning("kimi web did not take a command", session=session.id, why=str(error))
-            self._raise(session, error, write.command)
+            log.warning("kimi web did not take a command", session=session, why=str(error))
+            self._raise(session, error.code, write.command)
+        except Exception:
+            # A defect of one write must not end what is watched.
+            self._count("failed")
+            log.exception("a command to kimi web failed", session=session)
+            self._raise(session, "failed", write.command)
         finally:
             write.is_over.set()
 
-    def _raise(self, session: Session, error: WebError, command: str) -> None:
-        facts: JSONObject = {"code": f"web-{error.code}", "fatal": False}
-        fields = tuple(Field((name,), Capture.METADATA, fact) for name, fact in facts.items())
+    def _raise(self, name: str, code: str, command: str) -> None:
+        facts: JSONObject = {"code": f"web-{code}", "fatal": False}
+        fields = tuple(Field((key,), Capture.METADATA, fact) for key, fact in facts.items())
         draft = Draft("error.raised", None, fields, "error")
         hook = Hook(HookPayload(), draft, trio.current_time(), NOW_NS)
+        # Anew: one that has left memory meanwhile is another, which goes on in its place.
+        session = self.book.get(name, trio.current_time(), is_heard=False)
         run = session.state.run.id if session.state.run else None
         self.book.emitter.emit(session.stream, draft, hook, run=run, cause=command)
         self.book.keep(session)

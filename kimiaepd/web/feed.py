@@ -3,15 +3,18 @@
 Rules:
 - One session has one authority for runs, calls and asks. In companion it is the hooks, and every
   frame is visibility. In primary it is the stream, for as long as some server has the session
-  subscribed: `Machine.is_streamed` says so to the hooks. A session of a terminal stays with them.
+  subscribed: `Machine.is_streamed` says so to the hooks. A session of a terminal stays with them,
+  and so does one whose server cannot be listened to for long.
 - A frame's events are logged at once, as of the moment at which the server said it; the cursor
   moves on after that.
 - What was missed is one `x.kimi-code.web.gap` that counts it, and the stream goes on from there.
-- A server that is gone ends what was open in the sessions that it spoke for. One that only lost its
-  connection does not: its journal tells the rest.
+- A server that is gone ends what the stream began in its sessions, and where it was in the middle
+  of a turn, what hooks began too. One that only lost its connection does not: its journal tells the
+  rest. What hooks began elsewhere, such as in a terminal that went on with the session, goes on.
 
 What is remembered of a session's earlier frames (`mapping.web_memory`) is content, and lives here
-alone: after a restart of the daemon it is made again of what the session has open.
+alone: after a restart of the daemon, or beyond `MEMORIES`, it is made again of what the session has
+open.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ import structlog
 import trio
 from attrs import define, evolve, field
 
-from kimiaepd.lifecycle.state import NOW_NS, Hook, State
+from kimiaepd.lifecycle.record import is_of_stream
+from kimiaepd.lifecycle.state import NOW_NS, Hook, State, remember
 from kimiaepd.lifecycle.stream import Said
 from kimiaepd.mapping import web
 from kimiaepd.mapping.event import Capture, Draft, Field
@@ -42,12 +46,12 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 LATE_SECONDS = 1.0
 """From here on a frame is one that is replayed, and not one that took its time."""
 
-Outcome: TypeAlias = Callable[[Session, Mapped], Awaitable[str | None]]
-"""The command of ours that a frame is the outcome of; it may wait for the answer to our write."""
+MEMORIES = 128
+"""Sessions in the middle of a call or an ask of which it is remembered; 7 MB each at worst."""
 
-
-async def _nobody_s(_: Session, __: Mapped) -> str | None:
-    return None
+Outcome: TypeAlias = Callable[[str, Mapped], Awaitable[str | None]]
+"""The command of ours that a session's frame is the outcome of; it may wait for the answer to our
+write."""
 
 
 @define(eq=False)
@@ -55,14 +59,24 @@ class _Hosted:
     """A session that is subscribed somewhere.
 
     Attributes:
-        servers: where.
+        servers: where, and whether that one can be listened to.
         speaker: the one whose frame came last: it runs the session.
-        memory: what its next frame is mapped with; None until one came.
+        is_busy: whether the speaker was last heard of in the middle of a turn; None: not known.
     """
 
-    servers: set[str] = field(factory=set)
+    servers: dict[str, bool] = field(factory=dict)
     speaker: str | None = None
-    memory: Memory | None = None
+    is_busy: bool | None = None
+
+    def note(self, frame: Frame, server: str) -> None:
+        """Take in who speaks, and whether a turn runs there."""
+        self.speaker = server
+        if frame.agent != MAIN:
+            return
+        if frame.type.startswith("turn."):
+            self.is_busy = frame.type != "turn.ended"
+        elif frame.type == "event.session.work_changed":
+            self.is_busy = frame.flag("main_turn_active")
 
 
 @define(eq=False)
@@ -82,11 +96,12 @@ class Feed:
     book: SessionBook
     cursors: Cursors
     mode: WebMode
-    outcome: Outcome = _nobody_s
+    outcome: Outcome | None = None
     offer: Callable[[Draft], Draft] = lambda draft: draft
     frames: int = 0
     gaps: int = 0
     _hosted: dict[str, _Hosted] = field(factory=dict)
+    _memories: dict[str, Memory] = field(factory=dict)
 
     @property
     def is_primary(self) -> bool:
@@ -97,11 +112,15 @@ class Feed:
 
     def is_streamed(self, session: str) -> bool:
         """Whether a session's runs, calls and asks are the stream's to tell."""
-        return self.is_primary and session in self._hosted
+        hosted = self._hosted.get(session)
+        return self.is_primary and hosted is not None and any(hosted.servers.values())
 
-    def host(self, session: str, server: str) -> None:
-        """A server tells of this session from now on."""
-        self._hosted.setdefault(session, _Hosted()).servers.add(server)
+    def host(self, session: str, server: str, *, is_busy: bool = False) -> None:
+        """A server tells of this session from now on; `is_busy`: a turn runs in it there."""
+        hosted = self._hosted.setdefault(session, _Hosted())
+        hosted.servers[server] = True
+        if is_busy and hosted.is_busy is None:
+            hosted.speaker, hosted.is_busy = server, True
         self._tell_hooks(session)
 
     def speaker(self, session: str) -> str | None:
@@ -109,33 +128,61 @@ class Feed:
         hosted = self._hosted.get(session)
         return hosted.speaker if hosted else None
 
-    def hosted_by(self, server: str) -> int:
-        """How many sessions a server tells of."""
-        return sum(server in one.servers for one in self._hosted.values())
+    def run(self, session: str) -> str | None:
+        """The run that is open in a session."""
+        found = self.book.with_open(session, trio.current_time())
+        return found.state.run.id if found and found.state.run else None
+
+    def away(self, server: str) -> None:
+        """There was no connection to a server for long: until there is, hooks tell of its sessions.
+
+        It ends nothing.
+        """
+        for name, hosted in self._hosted.items():
+            if hosted.servers.get(server):
+                hosted.servers[server] = False
+                self._tell_hooks(name)
 
     def gone(self, server: str) -> None:
         """A server is no more: what was open in its sessions is over, and hooks tell of them."""
-        for name, hosted in list(self._hosted.items()):
-            if server not in hosted.servers:
-                continue
-            hosted.servers.discard(server)
-            if hosted.speaker == server:
-                hosted.speaker = None
-                self._end(name)
-            if not hosted.servers:
-                del self._hosted[name]
-                self._tell_hooks(name)
+        for name in list(self._hosted):
+            self.left(name, server)
+
+    def left(self, session: str, server: str) -> None:
+        """A server tells of this session no more: what it had open there is over."""
+        hosted = self._hosted.get(session)
+        if hosted is None or hosted.servers.pop(server, None) is None:
+            return
+        was_speaker = hosted.speaker == server
+        is_busy = was_speaker and hosted.is_busy is True
+        is_last = not hosted.servers
+        if was_speaker:
+            hosted.speaker = hosted.is_busy = None
+        if was_speaker or (is_last and hosted.speaker is None):
+            self._end(session, whoever_began=is_busy)
+        if is_last:
+            del self._hosted[session]
+            self._memories.pop(session, None)
+        self._tell_hooks(session)
+
+    def forget(self) -> None:
+        """Nobody watches any more: hooks tell of every session. It ends nothing."""
+        names = list(self._hosted)
+        self._hosted.clear()
+        self._memories.clear()
+        for name in names:
+            self._tell_hooks(name)
 
     def end_orphans(self) -> None:
         """End what the stream began in sessions that no server has: theirs died while we did."""
-        for session in list(self.book):
-            begun = (session.state.run, *session.state.calls.values(), *session.state.asks.values())
-            if session.id not in self._hosted and any(one and one.by_stream for one in begun):
-                self._end(session.id)
+        kept = [name for name, record in self.book.ledger.items() if is_of_stream(record)]
+        for name in {*kept, *(session.id for session in self.book)}:
+            if name not in self._hosted:
+                self._end(name, whoever_began=False)
 
-    def _end(self, name: str) -> None:
-        session = self.book.awake(name)
-        if session and session.state.is_open:
+    def _end(self, name: str, *, whoever_began: bool) -> None:
+        session = self.book.with_open(name, trio.current_time())
+        if session and (whoever_began or session.state.is_of_stream):
             session.machine.server_gone(trio.current_time())
             self.book.keep(session)
 
@@ -153,20 +200,26 @@ class Feed:
             journal: the session that its envelope names: whose cursor it moves.
             server: who said it.
         """
-        self.frames += 1
         known = self.cursors.get(journal)
         if frame.epoch is None and known:
             frame = evolve(frame, epoch=known.epoch)
+        # It may wait, so nothing of the session is looked at before.
+        command = await self._command(frame)
+        self.frames += 1
         session = self.book.get(frame.session, trio.current_time())
         session.seen_ns = self.book.emitter.clock_ns()
         hosted = self._hosted.get(frame.session)
         if hosted:
-            hosted.speaker = server
+            hosted.note(frame, server)
         if self.is_primary and hosted:
-            await self._told(session, frame, hosted)
+            self._told(session, frame, command)
         elif draft := web.companion(frame):
             self._show(session, draft, frame.said_ns)
         self.book.keep(session)
+        self.pass_over(frame, journal)
+
+    def pass_over(self, frame: Frame, journal: str) -> None:
+        """Move the cursor on beyond a frame."""
         if frame.seq is not None:
             self.cursors.put(journal, Cursor(frame.seq, frame.epoch))
 
@@ -180,17 +233,25 @@ class Feed:
         self._show(session, Draft(WEB_GAP, None, fields, "warning"), None)
         self.book.keep(session)
 
-    def idle(self, name: str) -> None:
-        """No turn runs in a session, so that one whose end was missed is over."""
-        session = self.book.get(name, trio.current_time(), is_heard=False)
-        session.machine.stream_idle(trio.current_time())
-        self.book.keep(session)
+    def idle(self, name: str, run: str) -> None:
+        """No turn runs in a session, so that this run, whose end was missed, is over."""
+        session = self.book.with_open(name, trio.current_time())
+        if session and session.state.run and session.state.run.id == run:
+            session.machine.stream_idle(trio.current_time())
+            self.book.keep(session)
 
-    async def _told(self, session: Session, frame: Frame, hosted: _Hosted) -> None:
-        memory = hosted.memory or remembered(session.state)
+    async def _command(self, frame: Frame) -> str | None:
+        if self.outcome is None or not self.is_streamed(frame.session):
+            return None
+        return await self.outcome(frame.session, web.primary(frame, Memory()))
+
+    def _told(self, session: Session, frame: Frame, command: str | None) -> None:
+        memory = self._memories.get(session.id) or remembered(session.state)
         mapped = web.primary(frame, memory)
-        command = await self.outcome(session, mapped)
-        hosted.memory = mapped.memory
+        if mapped.memory == Memory():
+            self._memories.pop(session.id, None)
+        else:
+            remember(self._memories, session.id, mapped.memory, MEMORIES)
         drafts = tuple(self._offered(draft) for draft in mapped.drafts)
         said = Said(
             evolve(mapped, drafts=drafts),

@@ -62,6 +62,7 @@ class Watch:
     since: float = field(factory=trio.current_time)
     talk: Conversation | None = None
     _backoff: Backoff = field(factory=Backoff)
+    _talked_at: float = field(factory=trio.current_time)
     _was_called: bool = False
 
     @property
@@ -75,6 +76,11 @@ class Watch:
         self._was_called = self._was_called or bool(self.talk and self.talk.is_called)
         return self._was_called
 
+    @property
+    def silent_seconds(self) -> float:
+        """For how long there has been no connection."""
+        return 0.0 if self.talk else trio.current_time() - self._talked_at
+
     async def run(self) -> None:
         """Watch until cancelled."""
         while True:
@@ -86,7 +92,8 @@ class Watch:
                 self._failed(error)
             finally:
                 self._was_called = self.is_called
-                self.talk = None
+                if self.talk:
+                    self.talk, self._talked_at = None, trio.current_time()
             self._turn("waiting")
             self._backoff.lasted(trio.current_time() - began)
             await trio.sleep(self._backoff.next())

@@ -53,12 +53,14 @@ class Ack:
     Attributes:
         request: what it answers.
         accepted: the sessions that are live there, and told of from now on.
+        missing: those that are not.
         resync: those of them whose stream could not be continued from their cursor.
         at: where each of their journals stands.
     """
 
     request: str
     accepted: tuple[str, ...]
+    missing: tuple[str, ...]
     resync: frozenset[str]
     at: Mapping[str, Cursor]
 
@@ -76,6 +78,7 @@ def read_ack(raw: JSONObject) -> Ack:
     return Ack(
         request if isinstance(request, str) else "",
         _names(payload.get("accepted")),
+        _names(payload.get("not_found")),
         frozenset(_names(payload.get("resync_required"))),
         at,
     )
