@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,32 @@ async def test_a_call_is_held_for_who_is_told_of_it_and_he_hears_how_it_ended(
         ("over", ask, "Bash"),
     ]
     assert told[1]["outcome"] == "dismissed"
+
+
+async def test_a_reload_takes_another_program_and_no_hold_that_no_hook_waits_for(
+    live: Live, tmp_path: Path
+) -> None:
+    """Hooks are registered for the hold that there was, and for a gate that is there."""
+    live.configure("[gate]\nenabled = true\nhold_ms = 20000\n")
+    await call(live.start)
+    notify_by(live, tmp_path, f"exec cat >>{tmp_path}/told")
+    file = live.where.config_file
+    file.write_text(file.read_text().replace("enabled = true", "enabled = false\nhold_ms = 50000"))
+    answer = await request(live.where.socket, "reload", timeout=5)
+    assert answer == {"ok": True, "notes": ["what else changed takes effect at the next start"]}
+    async with trio.open_nursery() as nursery:
+        shim = Shim()
+        nursery.start_soon(shim.run, live, pre_tool_use())
+        (ask,) = await held(live)
+        with trio.fail_after(10):
+            while (await notifier(live))["told"] != 1:
+                pass
+        told = json.loads((tmp_path / "told").read_text())
+        assert told["ask"] == ask
+        left = datetime.fromisoformat(told["expires_at"]) - datetime.now(UTC)
+        assert left < timedelta(seconds=20)
+        assert await call(live.stop) == 0
+        assert await shim.said() == b""
 
 
 async def test_who_is_told_comes_sees_what_waits_and_answers(live: Live, tmp_path: Path) -> None:
