@@ -9,7 +9,6 @@ It knows nothing of the page.
 from __future__ import annotations
 
 import base64
-import json
 import os
 import re
 import shutil
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import httpx
-from attrs import define, field, frozen
+from attrs import define, frozen
 
 PROGRAMS = ("chromium", "chromedriver")
 START_SECONDS = 30
@@ -72,7 +71,6 @@ class Browser:
 
     http: httpx.Client
     session: str = ""
-    _windows: list[str] = field(factory=list)
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         """One WebDriver command.
@@ -211,8 +209,3 @@ def _wish(home: str) -> dict[str, object]:
         "goog:chromeOptions": {"binary": shutil.which(PROGRAMS[0]), "args": arguments},
         "goog:loggingPrefs": {"browser": "ALL"},
     }
-
-
-def parsed(text: str) -> Any:
-    """What a script gave back as JSON."""
-    return json.loads(text)

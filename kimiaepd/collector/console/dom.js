@@ -1,28 +1,28 @@
 /**
- * Elements, made of text alone: nothing that came from outside is ever read as markup.
+ * Elements, made of the page's templates and of text: nothing that came from outside is ever read
+ * as markup.
  */
-
-/**
- * Make an element.
- * @param {string} tag
- * @param {Record<string, unknown>} [attributes] `class`, `onclick` and the like, or attributes;
- *   one that is false or null is left out
- * @param {...(Node|string)} children strings become text
- * @returns {HTMLElement}
- */
-export function el(tag, attributes = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === false || value === null || value === undefined) continue;
-    if (typeof value === "function") node.addEventListener(name.slice(2), value);
-    else node.setAttribute(name, value === true ? "" : String(value));
-  }
-  node.append(...children);
-  return node;
-}
 
 /** @param {string} id @returns {HTMLElement} */
 export const byId = (id) => document.getElementById(id);
+
+/**
+ * A copy of a template of the page.
+ * @param {string} id
+ * @returns {HTMLElement & {parts: Record<string, HTMLElement>}} with what has a `data-part` by name
+ */
+export function stamp(id) {
+  const node = byId(id).content.firstElementChild.cloneNode(true);
+  const named = [...node.querySelectorAll("[data-part]")].map((one) => [one.dataset.part, one]);
+  return Object.assign(node, { parts: Object.fromEntries(named) });
+}
+
+/** An element with a text. */
+export function make(tag, text) {
+  const node = document.createElement(tag);
+  node.textContent = text;
+  return node;
+}
 
 /** Set the text of an element, where it is another one. */
 export function put(node, text) {

@@ -1,17 +1,24 @@
-/** What waits for somebody, and what came of it. */
+/**
+ * What waits for somebody, and answers to it.
+ *
+ * An answer must not meet another ask than it was meant for: what is pressed right after the list
+ * changed under the hand answers nothing.
+ */
 
-import { attr, byId, el, mark, put } from "./dom.js";
-import { block, clock, duration, line, short } from "./words.js";
+import { label, outcome, renderDecided } from "./decided.js";
+import { byId, make, mark, put, stamp } from "./dom.js";
+import { block, clock, line, short } from "./words.js";
 
-export const RESPOND = "control.attention.respond";
+const RESPOND = "control.attention.respond";
 const SHOWN = 50;
-/** A key or a click that was meant for one ask must not answer the one that took its place. */
+const SENT = 200;
 const SETTLE_MS = 700;
+const URGENT_MS = 10_000;
 
 export class Inbox {
   /** @type {Map<string, HTMLElement>} */
   #cards = new Map();
-  /** What became of our answers, by ask. */
+  /** @type {Map<string, {id: string, state: "sent"|"accepted"|"refused", why: string}>} */
   #sent = new Map();
   #changedAt = 0;
   #movedAt = 0;
@@ -21,7 +28,6 @@ export class Inbox {
   constructor(app) {
     this.app = app;
     this.list = byId("asks");
-    this.scroll = byId("inbox-scroll");
   }
 
   /** Those that can be answered come before those that are only asked elsewhere. */
@@ -33,35 +39,23 @@ export class Inbox {
   render(now) {
     const asks = this.#open;
     const ids = new Set(asks.map((one) => one.id));
-    for (const [id, card] of this.#cards) {
-      if (ids.has(id)) continue;
-      if (card.contains(document.activeElement)) this.scroll.focus({ preventScroll: true });
-      if (card.nextElementSibling) this.#movedAt = now;
-      card.remove();
-      this.#cards.delete(id);
-    }
+    for (const [id, card] of this.#cards) if (!ids.has(id)) this.#remove(id, card, now);
     if (!ids.has(this.chosen)) {
       this.chosen = asks[0]?.id ?? "";
       this.#changedAt = now;
     }
-    for (const ask of asks) {
-      let card = this.#cards.get(ask.id);
-      if (!card) {
-        card = this.#make(ask);
-        this.#cards.set(ask.id, card);
-        const next = asks.slice(asks.indexOf(ask) + 1).map((one) => this.#cards.get(one.id)).find(Boolean);
-        this.list.insertBefore(card, next ?? null);
-        if (next) this.#movedAt = now;
-      }
+    asks.forEach((ask, place) => {
+      const card = this.#cards.get(ask.id) ?? this.#insert(ask, asks.slice(place + 1), now);
       this.#fill(card, ask, now);
-    }
+    });
     const total = this.app.model.asks.size;
     put(byId("inbox-title"), total ? `Inbox (${total})` : "Inbox");
     byId("no-asks").hidden = total > 0;
     this.list.hidden = !total;
-    this.#renderDecided();
+    renderDecided(this.app);
   }
 
+  /** Choose the next ask, or the one before. */
   step(by) {
     const asks = this.#open;
     const at = asks.findIndex((one) => one.id === this.chosen);
@@ -83,142 +77,133 @@ export class Inbox {
 
   /** Write a reason for the chosen ask. */
   write() {
-    this.#cards.get(this.chosen)?.querySelector("input:not([disabled])")?.focus();
+    this.#cards.get(this.chosen)?.parts.text.focus();
+  }
+
+  /** What came of an ask, in a few words. */
+  outcome(ask) {
+    return outcome(ask, this.#sent.get(ask.id));
   }
 
   /**
    * Answer the chosen ask by a key.
    * @param {(options: {id: string}[]) => {id: string}|undefined} pick
    */
-  byKey(pick, now) {
+  byKey(pick) {
     const ask = this.app.model.asks.get(this.chosen);
-    if (!ask || now - this.#changedAt < SETTLE_MS) return;
-    const option = pick(ask.options);
+    const option = ask && Date.now() - this.#changedAt >= SETTLE_MS && pick(ask.options);
     if (option) this.answer(ask, option.id);
   }
 
   #byMouse(ask, option) {
-    if (Date.now() - this.#movedAt < SETTLE_MS) this.app.announce("The list moved just now: press again.");
-    else this.answer(ask, option);
+    const isSettled = Date.now() - this.#movedAt >= SETTLE_MS;
+    if (isSettled) this.answer(ask, option);
+    else this.app.announce("The list moved just now: press again.");
   }
 
   /**
-   * Answer an ask: an option, a text, or both.
+   * Answer an ask: an option, what is written beside it, or both.
    * @param {import("./model.js").Ask} ask
    * @param {string|null} option
    */
   async answer(ask, option) {
-    if (this.#cannot(ask) || this.#sent.get(ask.id)?.state === "sent") return;
     const text = this.#cards.get(ask.id)?.parts.text.value.trim() ?? "";
-    if (option === null && !text) return;
+    const isUnderWay = ["sent", "accepted"].includes(this.#sent.get(ask.id)?.state);
+    if (this.#cannot(ask) || isUnderWay || (option === null && !text)) return;
     const answer = { ...(option === null ? {} : { option }), ...(text ? { text } : {}) };
     const about = { session: ask.session, subject: ask.id, cause: ask.id };
-    const { id, outcome } = this.app.link.command(RESPOND, about, { answer }, text ? "redacted" : "metadata");
-    this.#sent.set(ask.id, { id, state: "sent", said: "sending" });
-    if (this.#sent.size > 200) this.#sent.delete(this.#sent.keys().next().value);
-    this.app.draw();
-    const { accepted, reason, detail } = await outcome;
-    const sent = { id, state: accepted ? "accepted" : "refused", said: line([reason, detail].filter(Boolean).join(": ")) };
+    const level = text ? "redacted" : "metadata";
+    const sent = this.app.link.command(RESPOND, about, { answer }, level);
+    this.#note(ask, { id: sent.id, state: "sent", why: "" });
+    const { accepted, reason, detail } = await sent.outcome;
+    const why = line([reason, detail].filter(Boolean).join(": "));
+    this.#note(ask, { id: sent.id, state: accepted ? "accepted" : "refused", why });
+    if (accepted) return;
+    const isLate = ask.state !== "open";
+    this.app.announce(isLate ? "Your answer came too late." : `The answer was refused: ${why}`);
+  }
+
+  #note(ask, sent) {
     this.#sent.set(ask.id, sent);
-    if (!accepted) {
-      this.app.announce(ask.state === "open" ? `The answer was refused: ${sent.said}` : "The answer came too late.");
-    }
+    if (this.#sent.size > SENT) this.#sent.delete(this.#sent.keys().next().value);
     this.app.draw();
   }
 
-  /** What came of an ask, in a few words. */
-  outcome(ask) {
-    const sent = this.#sent.get(ask.id);
-    const isOurs = sent && ask.answer.cause === sent.id;
-    const late = sent && !isOurs && sent.state === "refused" ? " Your answer came too late." : "";
-    if (ask.state === "timeout") return `Nobody answered in ${duration(ask.afterMs)}: the call went on.${late}`;
-    if (ask.state === "dismissed") return `Given up before an answer.${late}`;
-    const option = ask.options.find((one) => one.id === ask.answer.option);
-    const what = option ? label(option) : line(ask.answer.option ?? "answered");
-    const who = isOurs ? "by you" : ask.answer.via === "oob" ? "at the terminal" : "by somebody else";
-    return `${what}, ${who}${ask.answer.text ? `: ${line(ask.answer.text)}` : ""}.${late}`;
+  /** @returns {string} why an ask cannot be answered from here; empty where it can */
+  #cannot(ask) {
+    const { app } = this;
+    if (!ask.here) return "Asked at the terminal: answer it there.";
+    if (app.isReadOnly) return "This page only observes. To answer, open: kimiaepd console";
+    if (!app.isLive) return "Not connected.";
+    const accepts = app.accepts(ask.session);
+    return !accepts || accepts.includes(RESPOND) ? "" : "The session's daemon takes no answers.";
   }
 
-  #cannot(ask) {
-    if (!ask.here) return "Asked at the terminal: answer it there.";
-    if (this.app.isReadOnly) return "This page only observes. To answer, open it with: kimiaepd console";
-    if (!this.app.isLive) return "Not connected.";
-    const accepts = this.app.accepts(ask.session);
-    if (accepts && !accepts.includes(RESPOND)) return "The session's daemon takes no answers.";
-    return "";
+  // --- cards -------------------------------------------------------------------------------------
+
+  #insert(ask, later, now) {
+    const card = this.#make(ask);
+    const next = later.map((one) => this.#cards.get(one.id)).find(Boolean);
+    if (next) this.#movedAt = now;
+    this.list.insertBefore(card, next ?? null);
+    this.#cards.set(ask.id, card);
+    return card;
+  }
+
+  #remove(id, card, now) {
+    if (card.nextElementSibling) this.#movedAt = now;
+    if (card.contains(document.activeElement)) byId("inbox-scroll").focus({ preventScroll: true });
+    card.remove();
+    this.#cards.delete(id);
   }
 
   #make(ask) {
-    const time = el("span", { class: "left", "aria-hidden": "true" });
-    const bar = el("progress", { max: "1", "aria-label": "Time left" });
-    const said = el("p", { class: "said" });
-    const text = el("input", { placeholder: "Reason, or an answer in words", "aria-label": `Reason for ${ask.tool}`, maxlength: "4000", autocomplete: "off" });
+    const card = stamp("ask-template");
+    const { tool, session, prompt, text, buttons } = card.parts;
+    card.setAttribute("aria-label", `${ask.tool} in ${short(ask.session)}`);
+    card.addEventListener("pointerdown", () => this.choose(ask.id));
+    tool.textContent = ask.tool;
+    session.textContent = short(ask.session);
+    session.title = ask.session;
+    session.addEventListener("click", () => this.app.showEvent(ask.session, ask.id));
+    prompt.textContent = block(ask.prompt);
+    text.setAttribute("aria-label", `Reason for ${ask.tool}`);
     text.addEventListener("keydown", (key) => {
       if (key.key === "Enter" && !key.isComposing) this.answer(ask, null);
     });
-    const buttons = ask.options.map((option, place) =>
-      el("button", { type: "button", "data-option": option.id, class: place ? "" : "main", onclick: () => this.#byMouse(ask, option.id) }, label(option)));
-    const answers = el("div", { class: "answers" }, text, el("div", { class: "buttons" }, ...buttons));
-    const card = el("li", { class: "ask", "aria-label": `${ask.tool} in ${short(ask.session)}`, onpointerdown: () => this.choose(ask.id) },
-      el("div", { class: "top" },
-        el("b", {}, ask.tool),
-        el("button", { type: "button", class: "link", title: ask.session, onclick: () => this.app.showEvent(ask.session, ask.id) }, short(ask.session)),
-        time),
-      bar,
-      el("pre", { tabindex: "0", "aria-label": "What is asked" }, block(ask.prompt)),
-      answers,
-      said);
-    return Object.assign(card, { parts: { time, bar, said, text, buttons, answers }, from: Date.now() });
+    for (const option of ask.options) {
+      const button = make("button", label(option));
+      button.dataset.option = option.id;
+      button.className = buttons.childElementCount ? "" : "main";
+      button.addEventListener("click", () => this.#byMouse(ask, option.id));
+      buttons.append(button);
+    }
+    return card;
   }
 
   #fill(card, ask, now) {
     const { time, bar, said, text, buttons, answers } = card.parts;
     const why = this.#cannot(ask);
     const sent = this.#sent.get(ask.id);
+    const left = ask.until === null ? Infinity : ask.until - now;
     mark(card, "chosen", String(ask.id === this.chosen));
-    mark(card, "urgent", String(ask.until !== null && ask.until - now < 10_000));
-    if (ask.until === null) put(time, `since ${clock(ask.askedAt)}`);
-    else put(time, ask.until > now ? `${Math.ceil((ask.until - now) / 1000)} s` : "time is up");
+    mark(card, "urgent", String(left < URGENT_MS));
     bar.hidden = ask.until === null;
-    const whole = (ask.until ?? now) - (Date.parse(ask.askedAt) || card.from);
-    bar.value = whole > 0 ? Math.max(0, ((ask.until ?? now) - now) / whole) : 0;
-    const isBusy = Boolean(why) || sent?.state === "sent" || sent?.state === "accepted";
+    if (ask.until === null) put(time, `since ${clock(ask.askedAt)}`);
+    else {
+      const whole = ask.until - (Date.parse(ask.askedAt) || 0);
+      put(time, left > 0 ? `${Math.ceil(left / 1000)} s` : "time is up");
+      bar.value = whole > 0 ? Math.min(1, Math.max(0, left / whole)) : 0;
+    }
     answers.hidden = Boolean(why) && (!ask.here || this.app.isReadOnly);
-    for (const one of [text, ...buttons]) one.disabled = isBusy;
-    if (why) put(said, why);
-    else if (!sent) put(said, "");
-    else put(said, { sent: "Sending\u2026", accepted: "Accepted.", refused: `Refused: ${sent.said}` }[sent.state]);
+    const isBusy = Boolean(why) || sent?.state === "sent" || sent?.state === "accepted";
+    for (const one of [text, ...buttons.children]) one.disabled = isBusy;
+    const words = {
+      sent: "Sending\u2026",
+      accepted: "Accepted.",
+      refused: `Refused: ${sent?.why}`,
+    };
+    put(said, why || (sent ? words[sent.state] : ""));
     mark(said, "bad", String(!why && sent?.state === "refused"));
   }
-
-  #renderDecided() {
-    const { decided } = this.app.model;
-    byId("decided-title").hidden = !decided.length;
-    const list = byId("decided");
-    while (list.childElementCount > decided.length) list.lastChild.remove();
-    while (list.childElementCount < decided.length) {
-      const parts = { tool: el("b"), prompt: el("span", { class: "what" }), when: el("span", { class: "when" }), came: el("span", { class: "came" }) };
-      const item = el("li", {}, el("button", { type: "button", class: "plain", onclick: () => this.app.showEvent(item.ask.session, item.ask.id) },
-        el("span", { class: "top" }, parts.tool, parts.prompt, parts.when), parts.came));
-      list.append(Object.assign(item, { parts }));
-    }
-    decided.forEach((ask, place) => {
-      const item = list.children[place];
-      item.ask = ask;
-      put(item.parts.tool, ask.tool);
-      put(item.parts.prompt, line(ask.prompt));
-      put(item.parts.when, clock(ask.endedAt));
-      put(item.parts.came, this.outcome(ask));
-      attr(item, "data-state", ask.state === "answered" && isDeny(ask.answer.option) ? "denied" : ask.state);
-    });
-  }
-}
-
-/** The options that refuse, of the gate and of kimi web. */
-export const isDeny = (option) => ["deny", "rejected", "cancel"].includes(option);
-
-/** A label that is a position only says nothing: then it is the option's name. */
-function label(option) {
-  const text = line(option.label ?? "");
-  return text && !/^\d+$/.test(text) ? text : line(option.id);
 }

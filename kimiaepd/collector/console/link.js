@@ -30,6 +30,8 @@ function ulid(now) {
 
 /** @typedef {{accepted: boolean, reason: string, detail: string}} Outcome */
 
+const LATE = { accepted: false, reason: "timeout", detail: "no answer in time" };
+
 export class Link {
   #token = "";
   #socket = null;
@@ -80,7 +82,7 @@ export class Link {
    * @param {string} type
    * @param {{session: string, subject?: string, run?: string, cause?: string}} about
    * @param {object} data
-   * @param {"metadata"|"redacted"} capture the level of what is in it: a person's words are redacted
+   * @param {"metadata"|"redacted"} capture of what is in it: a person's words are redacted
    * @returns {{id: string, outcome: Promise<Outcome>}}
    */
   command(type, about, data, capture) {
@@ -88,13 +90,14 @@ export class Link {
     const id = ulid(now);
     const source = `aep://${encodeURIComponent(location.hostname)}/agent/${AGENT}`;
     const time = new Date(now).toISOString();
-    const text = JSON.stringify({ aep: "0.1", id, type, time, source, agent: AGENT, ...about, capture, data });
+    const envelope = { aep: "0.1", id, type, time, source, agent: AGENT };
+    const text = JSON.stringify({ ...envelope, ...about, capture, data });
     const outcome = new Promise((resolve) => {
       const settle = (said) => {
         if (this.#waiting.delete(id)) resolve(said);
       };
       this.#waiting.set(id, { text, settle });
-      setTimeout(() => settle({ accepted: false, reason: "timeout", detail: "no answer in time" }), ACK_MS);
+      setTimeout(() => settle(LATE), ACK_MS);
     });
     this.#say(text);
     return { id, outcome };
@@ -106,11 +109,20 @@ export class Link {
     this.#socket?.close();
     this.ears.state("connecting", 0);
     const scheme = location.protocol === "https:" ? "wss" : "ws";
-    const socket = new WebSocket(`${scheme}://${location.host}/socket`, ["aep.v0", `aep.bearer.${this.#token}`]);
+    const socket = new WebSocket(`${scheme}://${location.host}/socket`, [
+      "aep.v0",
+      `aep.bearer.${this.#token}`,
+    ]);
     this.#socket = socket;
     this.#heard = Date.now();
     socket.onopen = () =>
-      this.#say({ type: "hello", versions: ["0.1"], role: "consumer", identity: { agent: AGENT, instance: "page" }, capabilities: {} });
+      this.#say({
+        type: "hello",
+        versions: ["0.1"],
+        role: "consumer",
+        identity: { agent: AGENT, instance: "page" },
+        capabilities: {},
+      });
     socket.onmessage = ({ data }) => socket === this.#socket && this.#hear(data);
     socket.onclose = () => socket === this.#socket && this.#lost();
   }
@@ -120,7 +132,9 @@ export class Link {
     // A handshake does not say why it was refused; what needs no token does, when shown one.
     let isRefused = false;
     try {
-      const answer = await fetch("/healthz", { headers: { Authorization: `Bearer ${this.#token}` } });
+      const answer = await fetch("/healthz", {
+        headers: { Authorization: `Bearer ${this.#token}` },
+      });
       isRefused = answer.ok && !("version" in (await answer.json()));
     } catch {
       // nobody is there: it is tried again
@@ -166,7 +180,9 @@ export class Link {
     else if (frame.type === "roster") this.#roster(frame);
     else if (frame.type === "replay-exhausted") this.ears.missing(frame.session);
     else if (frame.type === "error" && frame.cause) {
-      this.#waiting.get(frame.cause)?.settle({ accepted: false, reason: frame.code, detail: frame.detail ?? "" });
+      this.#waiting
+        .get(frame.cause)
+        ?.settle({ accepted: false, reason: frame.code, detail: frame.detail ?? "" });
     }
   }
 

@@ -3,7 +3,7 @@
  *
  * Rules:
  * - An event is taken once, by its place in its session; one that has none, a command, by its id.
- * - What is kept is bounded: `KEPT_EACH` events of a session and `KEPT` of all, `SESSIONS` sessions,
+ * - What is kept is bounded: `KEPT_EACH` events of a session, `KEPT` of all, `SESSIONS` sessions,
  *   `DECIDED` asks that are over. What is open is known by itself, not looked up in what is kept.
  *
  * It knows no page and no network, and the clock is handed in.
@@ -116,7 +116,8 @@ export class Model {
     const session = this.sessions.get(event.session) ?? this.#begin(event.session, now);
     if (Number.isInteger(event.seq)) {
       const epoch = event.epoch ?? 0;
-      if (epoch < session.epoch || (epoch === session.epoch && event.seq <= session.seq)) return false;
+      if (epoch < session.epoch || (epoch === session.epoch && event.seq <= session.seq))
+        return false;
       [session.epoch, session.seq] = [epoch, event.seq];
       session.heard = Math.min(now, Date.parse(event.time) || now);
       session.began ||= session.heard;
@@ -125,16 +126,22 @@ export class Model {
     } else if (session.known.has(event.id)) return false;
     const entry = this.#keep(session, event);
     this.#learn(session, event);
-    entry.run = event.type === "run.started" ? "start" : ENDS.has(event.type) ? "end" : session.runs.size ? "in" : "";
+    entry.run =
+      event.type === "run.started"
+        ? "start"
+        : ENDS.has(event.type)
+          ? "end"
+          : session.runs.size
+            ? "in"
+            : "";
     return true;
   }
 
   /** Where the sessions stand that were heard of last, as a subscription's `from` has it. */
-  positions(most) {
+  positions() {
     return [...this.sessions.values()]
       .filter((one) => one.seq >= 0)
       .sort((a, b) => b.heard - a.heard)
-      .slice(0, most)
       .map(({ id, epoch, seq }) => ({ session: id, epoch, seq }));
   }
 
@@ -211,7 +218,8 @@ export class Model {
       askedAt: event.time,
       endedAt: "",
     };
-    if (session.open.size >= OPEN_EACH) this.#end(session.open.values().next().value, "dismissed", event);
+    if (session.open.size >= OPEN_EACH)
+      this.#end(session.open.values().next().value, "dismissed", event);
     session.open.set(ask.id, ask);
     this.asks.set(ask.id, ask);
     this.onask(ask);
@@ -244,7 +252,7 @@ export class Model {
 /** Whether an entry has all the words of a search in it. */
 export function has(entry, words) {
   if (!words.length) return true;
-  const { event } = entry;
-  entry.hay ||= `${event.type} ${event.id} ${event.subject ?? ""} ${event.run ?? ""} ${summary(event)}`.toLowerCase();
+  const { type, id, subject = "", run = "" } = entry.event;
+  entry.hay ||= `${type} ${id} ${subject} ${run} ${summary(entry.event)}`.toLowerCase();
   return words.every((one) => entry.hay.includes(one));
 }

@@ -5,8 +5,6 @@
  * list that follows stays at its end.
  */
 
-import { el } from "./dom.js";
-
 const SPARE = 4;
 
 export class Rows {
@@ -28,8 +26,7 @@ export class Rows {
     this.scroller = scroller;
     this.how = how;
     this.follows = how.follows ?? false;
-    this.space = el("div", { class: "space", role: "presentation" });
-    scroller.append(this.space);
+    this.space = scroller.firstElementChild;
     scroller.addEventListener("scroll", () => {
       if (this.how.follows) this.follows = this.isAtEnd;
       this.#anchor = this.#find();
@@ -46,7 +43,8 @@ export class Rows {
     const seen = scroller.clientHeight;
     if (!seen) return;
     if (this.follows) scroller.scrollTop = items.length * height;
-    else if (this.#anchor && this.how.follows) this.#hold(items.findIndex((one) => key(one) === this.#anchor.key));
+    else if (this.#anchor && this.how.follows)
+      this.#hold(items.findIndex((one) => key(one) === this.#anchor.key));
     const first = Math.max(0, Math.floor(scroller.scrollTop / height) - SPARE);
     const last = Math.min(items.length, Math.ceil((scroller.scrollTop + seen) / height) + SPARE);
     this.#resize(Math.ceil(seen / height) + 2 * SPARE + 1);

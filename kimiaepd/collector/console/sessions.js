@@ -1,18 +1,26 @@
 /** The sessions, those that wait for somebody first; within a state the newest first. */
 
-import { attr, byId, el, mark, put } from "./dom.js";
-import { Rows } from "./rows.js";
+import { attr, byId, mark, put, stamp } from "./dom.js";
 import { has } from "./model.js";
-import { ago, kind, line, short, summary } from "./words.js";
+import { Rows } from "./rows.js";
+import { ago, kind, line, summary } from "./words.js";
 
-const ORDER = { waiting: 0, running: 1, idle: 2, stale: 3, ended: 4 };
-const SAID = { waiting: "awaiting approval", running: "running", idle: "idle", stale: "stale", ended: "ended" };
+/** The states in their order, as they are said. */
+const STATES = {
+  waiting: "awaiting approval",
+  running: "running",
+  idle: "idle",
+  stale: "stale",
+  ended: "ended",
+};
+const ORDER = Object.keys(STATES);
 const SORTED_MS = 500;
 
 export class Sessions {
   #sortedAt = 0;
+  #now = 0;
   #order = [];
-  /** @type {Record<string, number>} */
+  /** @type {Record<string, number>} how many are in a state */
   counts = {};
 
   /** @param {import("./console.js").App} app */
@@ -35,13 +43,14 @@ export class Sessions {
 
   render(now) {
     if (now - this.#sortedAt >= SORTED_MS) this.#sort(now);
-    this.now = now;
+    this.#now = now;
     this.rows.render(this.#order);
-    const chosen = this.#order.findIndex((one) => one.id === this.app.chosen);
-    attr(this.list, "aria-activedescendant", chosen < 0 ? null : `s-${this.app.chosen}`);
-    byId("no-sessions").hidden = this.#order.length > 0;
-    put(byId("no-sessions"), this.app.words.length ? "No session matches." : "No session yet. Start kimi, and it shows here.");
+    const isThere = this.#order.some((one) => one.id === this.app.chosen);
+    attr(this.list, "aria-activedescendant", isThere ? `s-${this.app.chosen}` : null);
     this.list.hidden = this.#order.length === 0;
+    byId("no-sessions").hidden = this.#order.length > 0;
+    const isSearch = this.app.words.length > 0;
+    put(byId("no-sessions"), isSearch ? "No session matches." : "No session yet: start kimi.");
   }
 
   /** Choose the next session, or the one before. */
@@ -54,40 +63,38 @@ export class Sessions {
 
   #sort(now) {
     this.#sortedAt = now;
-    this.counts = { waiting: 0, running: 0, idle: 0, stale: 0, ended: 0 };
+    this.counts = {};
     const { words, chosen } = this.app;
     const found = [];
     for (const session of this.app.model.sessions.values()) {
       session.is = session.state(now);
-      this.counts[session.is]++;
-      if (session.id === chosen || matches(session, words)) found.push(session);
+      this.counts[session.is] = (this.counts[session.is] ?? 0) + 1;
+      if (matches(session, words)) found.push(session);
     }
-    this.#order = found.sort((a, b) => ORDER[a.is] - ORDER[b.is] || b.began - a.began);
-    if (!chosen && found.length) this.app.choose(found[0].id, { quietly: true });
+    const place = (session) => ORDER.indexOf(session.is);
+    this.#order = found.sort((a, b) => place(a) - place(b) || b.began - a.began);
+    if (!chosen && found.length) this.app.choose(found[0].id);
   }
 
   #make() {
-    const state = el("span", { class: "state" });
-    const name = el("b");
-    const when = el("span", { class: "when" });
-    const what = el("span", { class: "what" });
-    const row = el("div", { role: "option", class: "session", onclick: () => this.app.choose(row.session, { open: true }) },
-      el("span", { class: "top" }, name, state, when), what);
-    return Object.assign(row, { parts: { state, name, when, what } });
+    const row = stamp("session-template");
+    row.addEventListener("click", () => this.app.choose(row.session, { open: true }));
+    return row;
   }
 
   #fill(row, session) {
     const { state, name, when, what } = row.parts;
-    const is = session.state(this.now);
+    const is = session.state(this.#now);
+    const left = is === "waiting" && deadline(session, this.#now);
     row.session = session.id;
     row.id = `s-${session.id}`;
+    row.title = session.id;
     attr(row, "aria-selected", String(session.id === this.app.chosen));
     mark(row, "state", is);
-    put(name, short(session.id));
-    put(state, SAID[is]);
-    put(when, (is === "waiting" && deadline(session, this.now)) || ago(this.now - session.heard));
+    put(name, line(session.id.replace(/^session_/, "")));
+    put(state, STATES[is]);
+    put(when, left || ago(this.#now - session.heard));
     put(what, session.title || doing(session));
-    row.title = session.id;
   }
 }
 
@@ -97,8 +104,8 @@ function deadline(session, now) {
   return ends.length ? `${Math.max(0, Math.ceil((Math.min(...ends) - now) / 1000))} s` : "";
 }
 
-function doing(session) {
-  return session.doing ? `${kind(session.doing.type)}  ${summary(session.doing)}` : line(session.agent);
+function doing({ doing: event, agent }) {
+  return event ? `${kind(event.type)}  ${summary(event)}` : agent;
 }
 
 function matches(session, words) {

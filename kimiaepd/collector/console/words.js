@@ -81,7 +81,15 @@ export const short = (session) => line(session.replace(/^session_/, "").slice(0,
 export const kind = (type) => line(type.replace(/^x\.[a-z0-9_-]+\./, ""));
 
 /** Members that need a word before them. */
-const BEFORE = { via: "via ", by: "by ", rule: "rule ", trigger: "trigger ", latency_ms: "after ", after_ms: "after ", duration_ms: "in " };
+const BEFORE = {
+  via: "via ",
+  by: "by ",
+  rule: "rule ",
+  trigger: "trigger ",
+  latency_ms: "after ",
+  after_ms: "after ",
+  duration_ms: "in ",
+};
 
 const joined = (parts) => parts.filter(Boolean).join(" \u00b7 ");
 
@@ -119,7 +127,8 @@ export function summary(event) {
   if (type === "tool.requested") {
     return joined([word("", said(data, "tool.name") ?? event.subject), input(data)]);
   }
-  if (type === "run.started" && !said(data, "prompt")) return told("trigger", said(data, "trigger"));
+  if (type === "run.started" && !said(data, "prompt"))
+    return told("trigger", said(data, "trigger"));
   const tells = TELLS[type];
   if (tells) return joined(tells.map((path) => told(path, said(data, path))));
   const plain = Object.entries(data ?? {})
