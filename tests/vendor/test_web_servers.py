@@ -1,11 +1,15 @@
 """Servers of `kimi web` that come and go while the daemon watches them: two on one home, one that
-is stopped in the middle of a turn, one that is killed and started again.
+is stopped in the middle of a turn, one that is killed and started again. And one that is silent.
 
-No hooks are registered: what is in the log, the stream has said.
+The silence is as long as a server of 0.42.0 or later bears from a client that answers no ping. That
+server has cold sessions, and nobody speaks to it while the others come and go.
+
+No hooks of ours are registered: what is in the log, the stream has said.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -19,16 +23,56 @@ from kimiaepd.web.home import find
 from vendor import daemon
 from vendor.kimi import Kimi
 from vendor.logged import Log, data, log_files
-from vendor.place import Place
+from vendor.place import Place, plain_config, scratch_place
 from vendor.provider import Provider
 from vendor.waiting import until
 from vendor.web import serving
-from vendor.web_desk import Desk, furnish, servers, types
+from vendor.web_desk import Desk, configure, furnish, servers, sessions_watched, types
 
 pytestmark = pytest.mark.vendor
 
+COLD = 50
+SILENCE_S = 32
+"""A server of 0.42.0 or later closes what was silent for 30 s."""
+
 STOP_S = 2.5
 """For a server that we watch: our look each second, and its own end."""
+
+
+@frozen
+class Silence:
+    """A server that nobody speaks to, and the daemon that watches it.
+
+    Attributes:
+        since: since when (monotonic seconds).
+    """
+
+    desk: Desk
+    session: str
+    cold: tuple[str, ...]
+    since: float
+
+    def woken(self) -> list[str]:
+        """The sessions of which the user's own SessionStart hook was told."""
+        files = self.desk.place.root.glob("hook-*.json")
+        told = [json.loads(file.read_bytes()) for file in files]
+        return [one["session_id"] for one in told if one["source"] == "resume"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def silence(kimi: Kimi, provider: Provider) -> Iterator[Silence]:
+    with scratch_place() as place:
+        hook = f"f=$(mktemp {place.root}/hook-XXXXXX) && cat > $f && mv $f $f.json"
+        theirs = f"\n[[hooks]]\nevent = 'SessionStart'\ncommand = {hook!r}\n"
+        place.renew(plain_config(kimi.version, provider.url) + theirs.encode())
+        configure(place, "primary")
+        with serving(kimi, place) as web:
+            cold = tuple(web.session(place.work) for _ in range(COLD))
+        with serving(kimi, place) as web, daemon.running(kimi, place):
+            desk = Desk(place, web)
+            session = desk.begins("mock:plain and then nothing")
+            desk.logs(session, "run.finished")
+            yield Silence(desk, session, cold, time.monotonic())
 
 
 @frozen
@@ -48,7 +92,7 @@ class Week:
 
 
 @pytest.fixture(scope="module")
-def week(kimi: Kimi, place: Place, provider: Provider) -> Iterator[Week]:
+def week(kimi: Kimi, place: Place, provider: Provider) -> Week:
     furnish(kimi, place, provider.url, "primary", hooks=False)
     sessions: dict[str, str] = {}
     with ExitStack() as held:
@@ -82,7 +126,7 @@ def week(kimi: Kimi, place: Place, provider: Provider) -> Iterator[Week]:
         for name, count in (("killed", 1), ("first", 2)):
             again.logs(sessions[name], "run.finished", count=count)
     logs = {name: first.log(session) for name, session in sessions.items()}
-    yield Week(place, logs, tuple(watched), stop_s)
+    return Week(place, logs, tuple(watched), stop_s)
 
 
 def watches(place: Place, count: int) -> int:
@@ -156,3 +200,38 @@ def test_what_was_told_before_a_restart_is_not_told_again(week: Week) -> None:
 
 def test_the_stopped_servers_leave_no_file(week: Week) -> None:
     assert find(week.place.kimi_home).servers == ()
+
+
+# --- the silent one ---
+
+
+def test_a_connection_outlives_silence_and_no_cold_session_is_woken(silence: Silence) -> None:
+    """This comes after the others: the silence has lasted since the first of them."""
+    desk = silence.desk
+    rest = SILENCE_S - (time.monotonic() - silence.since)
+    until(
+        lambda: time.monotonic() >= silence.since + SILENCE_S,
+        "the end of the silence",
+        seconds=max(rest, 0) + 1,
+    )
+    (server,) = servers(desk.place)
+
+    assert server["link"] == "connected"
+    assert int(str(server["for_s"])) >= SILENCE_S
+    assert sessions_watched(desk.place) == 1
+    assert silence.woken() == []
+    desk.web.prompt(silence.session, "mock:plain and on")
+    desk.logs(silence.session, "run.finished", count=2)
+    assert types(desk.log(silence.session)) == ["run.started", "run.finished"] * 2
+
+
+def test_a_cold_session_is_told_of_from_the_turn_that_wakes_it(silence: Silence) -> None:
+    """And this shows that the hook of one that is woken would have been seen."""
+    desk, cold = silence.desk, silence.cold[COLD // 2]
+    desk.web.prompt(cold, "mock:bashok after a long sleep")
+    desk.logs(cold, "attention.requested")
+    desk.decides(cold, "approved")
+    desk.logs(cold, "run.finished")
+
+    assert types(desk.log(cold)) == TURN
+    until(lambda: silence.woken() == [cold], "the hook of the session that was woken")

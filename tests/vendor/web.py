@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kimiaepd.mapping.json_value import JSONObject
 from vendor.kimi import Kimi
@@ -35,6 +35,10 @@ class Web:
     port: int
     token: str
     process: subprocess.Popen[bytes]
+
+    def with_token(self, token: str) -> Web:
+        """The same server, asked with another token."""
+        return evolve(self, token=token)
 
     def save(self, patch: JSONObject) -> None:
         """Save settings as the web page does."""
