@@ -147,6 +147,15 @@ def test_an_outcome_of_ours_says_so_and_has_the_command_as_its_cause() -> None:
     assert (over.cause, over.data["by"]) == ("cmd2", "control")
 
 
+def test_a_turn_that_ended_by_itself_before_it_was_cancelled_is_not_because_of_that() -> None:
+    story = watched()
+    story.turn(0)
+    story.turn_ends(0, command="cmd1")
+    over = story.only("run.finished")
+    assert over.cause == story.only("run.started").id
+    assert "by" not in over.data
+
+
 def test_a_server_that_is_gone_ends_what_is_open_and_nothing_else() -> None:
     story = watched()
     story.turn(0)

@@ -1,4 +1,4 @@
-"""Who tells of a session, whatever becomes of servers, their files, and ours: the stream or hooks."""
+"""Who tells of a session, whatever becomes of servers, of their files, and of us."""
 
 from __future__ import annotations
 
@@ -170,24 +170,26 @@ async def test_a_bridge_that_ended_leaves_every_session_to_hooks(
 async def test_a_server_that_dies_ends_in_companion_what_ran_there_and_not_in_a_terminal(
     tmp_path: Path, home: KapHome, fast_clock: MockClock, *, is_running: bool
 ) -> None:
-    async with serving(home, is_mortal=True) as server:
-        async with bridged(tmp_path, home, "companion") as room:
-            server.session("s1")
-            await watched(room, server, "s1")
-            await prompted(room)
-            turns.begin(server, "s1")
-            if not is_running:
-                turns.end(server, "s1")
-                await room.room.hook("Stop", session="s1")
-                await prompted(room, "on")  # in a terminal, which goes on with the session
-            await room.so(lambda: room.types().count("x.kimi-code.web.turn.started") == 1)
-            await room.so(lambda: server.open and not server.open[0].waiting)
-            await trio.sleep(2)
-            server.kill()
-            await room.so(lambda: room.status["servers"] == [])
+    async with (
+        serving(home, is_mortal=True) as server,
+        bridged(tmp_path, home, "companion") as room,
+    ):
+        server.session("s1")
+        await watched(room, server, "s1")
+        await prompted(room)
+        turns.begin(server, "s1")
+        if not is_running:
+            turns.end(server, "s1")
             await room.room.hook("Stop", session="s1")
-            ends = ["run.started", "run.cancelled"]
-            assert room.core() == (ends if is_running else ["run.started", "run.finished"] * 2)
+            await prompted(room, "on")  # in a terminal, which goes on with the session
+        await room.so(lambda: room.types().count("x.kimi-code.web.turn.started") == 1)
+        await room.so(lambda: server.open and not server.open[0].waiting)
+        await trio.sleep(2)
+        server.kill()
+        await room.so(lambda: room.status["servers"] == [])
+        await room.room.hook("Stop", session="s1")
+        ends = ["run.started", "run.cancelled"]
+        assert room.core() == (ends if is_running else ["run.started", "run.finished"] * 2)
 
 
 async def test_a_run_of_hooks_that_we_found_running_is_over_with_its_server(
