@@ -530,6 +530,19 @@ async def test_after_two_timeouts_in_a_row_nobody_waits_any_more(
         is_settled(room)
 
 
+async def test_a_session_that_is_resumed_is_asked_about_again(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with gated(tmp_path) as room:
+        for number in range(2):
+            await room.call(f"c{number}")
+            mock_clock.jump(50)
+            await wait_all_tasks_blocked()
+        await room.start("SessionEnd", {"reason": "exit"})
+        await room.start("SessionStart", {"source": "resume"})
+        assert (await room.call("c3")).waits
+
+
 async def test_any_command_between_two_timeouts_shows_that_somebody_is_there(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
