@@ -94,6 +94,18 @@ def test_a_daemon_that_was_started_anew_asks_for_a_new_code_and_nothing_comes_tw
         assert console.kinds().count("run.started") == 1
 
 
+def test_a_token_that_was_taken_back_opens_the_page_no_more(console: Console) -> None:
+    console.prompt("before")
+    console.browser.sees("before", ".session .what")
+    assert console.live.run("token", "rotate").returncode == 0
+    console.browser.sees("does not know this page any more", "#door-why")
+    assert all("socket" in one for one in console.browser.complaints())
+    console.browser.find("#code").type(console.code())
+    console.browser.key("Enter")
+    console.browser.sees("live", "#link")
+    assert console.kinds() == ["run.started"]
+
+
 def test_a_search_finds_events_and_sessions(console: Console) -> None:
     console.prompt("Plant the apple tree", "orchard")
     console.prompt("Count the sheep", "meadow")

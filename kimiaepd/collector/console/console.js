@@ -183,7 +183,7 @@ export class App {
     this.#retryAt = retryAt;
     mark(byId("link"), "state", state);
     put(byId("link"), LINK[state]);
-    if (state === "live") byId("notice").hidden = true;
+    if (state === "live" || state === "refused") byId("notice").hidden = true;
     if (state === "refused") this.door.reopen();
     this.draw();
   }
@@ -205,9 +205,9 @@ export class App {
   }
 
   #notice(seconds) {
-    const when = seconds > 1 ? `Trying again in ${seconds} s.` : "Trying again.";
     byId("notice").hidden = false;
-    put(byId("notice"), `Disconnected from the daemon. What you see may be old. ${when}`);
+    put(byId("notice-what"), "Disconnected from the daemon. What you see may be old.");
+    put(byId("notice-when"), seconds > 1 ? `Trying again in ${seconds} s.` : "Trying again.");
   }
 
   #turn(name) {
