@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from live import Live, scratch
-from test_answer_cli import held
+from test_answer_cli import Hook, held
 from vendor.screen import Screen
 from vendor.waiting import until
 
@@ -89,6 +89,12 @@ def row(screen: Screen) -> str:
     return found[0]
 
 
+def pid_of(screen: Screen) -> int:
+    """The process of the inbox, as the shell's only child."""
+    shell_pid = screen.tmux("list-panes", "-F", "#{pane_pid}").stdout.strip()
+    return int(Path(f"/proc/{shell_pid}/task/{shell_pid}/children").read_text())
+
+
 def is_restored(screen: Screen, status: int) -> None:
     """Hold the terminal to be as it was, with the shell in the foreground again."""
     screen.shows(f"[{status}]>")
@@ -104,16 +110,27 @@ def is_restored(screen: Screen, status: int) -> None:
 # --- answers -------------------------------------------------------------------------------------
 
 
-def test_one_key_frees_a_held_hook(live: Live) -> None:
-    with inbox(live) as screen, held(live, 1, "make deploy") as hook:
-        assert "31aa9970  Bash: make deploy" in row(screen)
-        assert "a No objection   d Deny" in screen.text()
-        screen.press("a")
-        assert hook.freed() == b""
-        screen.shows("31aa9970 Bash: accepted: allow")
-        screen.shows("nothing waits")
+def rings(screen: Screen) -> bool:
+    return screen.tmux("display", "-p", "#{window_bell_flag}").stdout == "1\n"
+
+
+def test_one_key_frees_a_held_hook_and_the_bell_rings_where_it_is_to(live: Live) -> None:
+    with inbox(live, "--bell") as screen:
+        assert not rings(screen)
+        with held(live, 1, "make deploy") as hook:
+            until(lambda: rings(screen), "the bell")
+            _answered_by_a_key(screen, hook)
         screen.press("q")
         is_restored(screen, 0)
+
+
+def _answered_by_a_key(screen: Screen, hook: Hook) -> None:
+    assert "31aa9970  Bash: make deploy" in row(screen)
+    assert "a No objection   d Deny" in screen.text()
+    screen.press("a")
+    assert hook.freed() == b""
+    screen.shows("31aa9970 Bash: accepted: allow")
+    screen.shows("nothing waits")
 
 
 def test_a_deny_with_a_reason_arrives_in_the_hook_s_reply(live: Live) -> None:
@@ -227,12 +244,25 @@ def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(live: Live) -> None:
         is_restored(screen, 0)
 
 
+def test_one_that_is_stopped_can_be_ended_and_touches_nothing(live: Live) -> None:
+    with inbox(live) as screen:
+        stat = Path(f"/proc/{pid_of(screen)}/stat")
+        screen.press("C-z")
+        screen.shows("[147]>")
+        screen.enter("bg")
+        screen.shows("[0]> ")
+        until(lambda: " T " in stat.read_text(), "that it stops again")
+        screen.enter("kill %1")
+        until(lambda: not stat.exists(), "its end")
+        screen.enter("true")
+        screen.shows("Exit 143")
+        is_restored(screen, 0)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_and_the_terminal_is_as_it_was(live: Live, number: signal.Signals) -> None:
     with inbox(live) as screen:
-        shell_pid = screen.tmux("list-panes", "-F", "#{pane_pid}").stdout.strip()
-        children = Path(f"/proc/{shell_pid}/task/{shell_pid}/children").read_text().split()
-        os.kill(int(children[0]), number)
+        os.kill(pid_of(screen), number)
         is_restored(screen, 128 + number)
 
 
@@ -254,11 +284,3 @@ def test_a_lost_relay_is_said_and_found_again(live: Live) -> None:
             row(screen)
             screen.press("d")
             assert b'"deny"' in hook.freed()
-
-
-def test_it_rings_if_it_is_to(live: Live) -> None:
-    with inbox(live, "--bell") as screen, held(live, 10):
-        row(screen)
-        until(
-            lambda: screen.tmux("display", "-p", "#{window_bell_flag}").stdout == "1\n", "the bell"
-        )

@@ -2,7 +2,8 @@
 
 Rules:
 - However it ends, the terminal is as it was: a key, a signal, a refused token, a defect.
-- Ctrl-Z gives the terminal back before it stops, and takes it again when it goes on.
+- Ctrl-Z gives the terminal back before it stops, and takes it again when it goes on in the
+  foreground. In the background it does nothing but stop, or end.
 - Whatever happens leads to a look; what is drawn is at most `FRAME_SECONDS` old, and a countdown
   `TICK_SECONDS`.
 
@@ -36,6 +37,9 @@ FRAME_SECONDS = 0.03
 TICK_SECONDS = 0.25
 ESCAPE_SECONDS = 0.05
 """How long the rest of an escape sequence may take."""
+
+SETTLE_SECONDS = 0.1
+"""How long after SIGCONT another signal may come, before we stop again."""
 
 _SIGNALED = 128
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -167,10 +171,21 @@ class _Running:
             if number in _ENDS:
                 self._end(_SIGNALED + number)
             elif number == signal.SIGTSTP:
-                self.screen.leave()
-                sys.stdout.flush()
-                os.kill(os.getpid(), signal.SIGSTOP)
-                self.screen.enter()
+                self._stop()
             elif number == signal.SIGCONT:
-                self.screen.enter()
+                self._nursery.start_soon(self._go_on)
             self._turn.set()
+
+    def _stop(self) -> None:
+        self.screen.leave()
+        sys.stdout.flush()
+        os.kill(os.getpid(), signal.SIGSTOP)  # until SIGCONT, which is heard here, too
+
+    async def _go_on(self) -> None:
+        """Take the terminal again where it is ours; in the background, stop again."""
+        if not self.screen.is_ours:
+            await trio.sleep(SETTLE_SECONDS)  # a shell continues what it wants to end
+        if self.screen.is_ours:
+            self.screen.enter()
+        else:
+            self._stop()

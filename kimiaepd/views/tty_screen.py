@@ -5,7 +5,8 @@ Rules:
 - The terminal is opened anew: our own descriptor may be made non-blocking, the shell's may not, and
   a terminal that takes nothing must not keep a signal waiting.
 - Ctrl-C and Ctrl-Z stay signals, for whoever else is in the foreground; see `inbox_run.py`.
-- Only lines that changed are written.
+- Only lines that changed are written, and none while the terminal is somebody else's. In the
+  background its modes are the shell's, and are left alone.
 
 It knows nothing of what stands on it.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import termios
 from collections.abc import Iterator, Sequence
@@ -47,29 +49,54 @@ class Screen:
     _size: tuple[int, int] = field(default=(0, 0), init=False)
 
     def enter(self) -> None:
-        """Take the terminal over; also again, after it was somebody else's."""
+        """Take the terminal over; also again, after it was somebody else's.
+
+        Raises:
+            UserError: it is gone.
+        """
+        try:
+            self._set_modes()
+        except termios.error as error:
+            raise UserError(f"cannot use this terminal: {error.args[-1]}; try --once") from None
+        self._write_now(_BEGIN)
+        self.forget()
+
+    def _set_modes(self) -> None:
+        ours = termios.tcgetattr(self.fd)
         if self._was is None:
             self._was = termios.tcgetattr(self.fd)
-        ours = termios.tcgetattr(self.fd)
         ours[_IFLAG] &= ~termios.IXON  # or Ctrl-S would keep us from saying anything
         ours[_LFLAG] &= ~(termios.ICANON | termios.ECHO)
         ours[_CC] = [*ours[_CC]]
         ours[_CC][termios.VMIN], ours[_CC][termios.VTIME] = 1, 0
-        # What was typed before anything could be seen is no answer to it.
         termios.tcsetattr(self.fd, termios.TCSANOW, ours)
+        # What was typed before anything could be seen is no answer to it.
         termios.tcflush(self.fd, termios.TCIFLUSH)
-        self._write_now(_BEGIN)
-        self.forget()
 
     def leave(self) -> None:
         """Give it back as it was."""
         was, self._was = self._was, None
         if was is None:
             return
-        self._write_now(_END)
-        with contextlib.suppress(termios.error, OSError):  # it has hung up
-            termios.tcflush(self.fd, termios.TCIFLUSH)
-            termios.tcsetattr(self.fd, termios.TCSANOW, was)
+        before = signal.signal(
+            signal.SIGTTOU, signal.SIG_IGN
+        )  # which would stop us, and not end us
+        try:
+            self._write_now(_END)
+            with contextlib.suppress(termios.error, OSError):  # it has hung up
+                if self.is_ours:
+                    termios.tcflush(self.fd, termios.TCIFLUSH)
+                    termios.tcsetattr(self.fd, termios.TCSANOW, was)
+        finally:
+            signal.signal(signal.SIGTTOU, before)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether we are in its foreground."""
+        try:
+            return os.tcgetpgrp(self.fd) == os.getpgrp()
+        except OSError:
+            return True  # it has hung up: whoever reads from it is told
 
     def forget(self) -> None:
         """Somebody may have written on it: the next lines are all written."""
@@ -102,6 +129,8 @@ class Screen:
             lines: with their colours, none wider than it.
             bell: whether to ring, too.
         """
+        if self._was is None:
+            return
         if self.size != self._size:
             self._size = self.size
             self.forget()
