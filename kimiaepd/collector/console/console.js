@@ -159,7 +159,8 @@ export class App {
   #onRoster(entries) {
     const found = new Map();
     for (const { session, control } of entries) {
-      const accepts = Array.isArray(control?.accepts) ? control.accepts : [];
+      const said = Array.isArray(control?.accepts) ? control.accepts : [];
+      const accepts = said.filter((one) => typeof one === "string");
       // Where two claim a session, the relay sends a command to neither.
       found.set(session, found.has(session) ? [] : accepts);
     }

@@ -116,7 +116,7 @@ export class Inbox {
     const sent = this.app.link.command(RESPOND, about, { answer }, level);
     this.#note(ask, { id: sent.id, state: "sent", why: "" });
     const { accepted, reason, detail } = await sent.outcome;
-    const why = line([reason, detail].filter(Boolean).join(": "));
+    const why = [reason, detail].filter(Boolean).map(line).join(": ");
     this.#note(ask, { id: sent.id, state: accepted ? "accepted" : "refused", why });
     if (accepted) return;
     const isLate = ask.state !== "open";

@@ -211,7 +211,7 @@ export class Model {
       prompt: said(data, "prompt") ?? (cause ? input(cause.data) : ""),
       options: options.filter((one) => typeof one?.id === "string"),
       here: Array.isArray(data.respond_via) && data.respond_via.includes("control"),
-      until: Date.parse(data.expires_at) || null,
+      until: (typeof data.expires_at === "string" && Date.parse(data.expires_at)) || null,
       state: "open",
       answer: {},
       afterMs: 0,
@@ -231,7 +231,7 @@ export class Model {
       const { option, text } = event.data?.answer ?? {};
       ask.answer = { option, text, via: event.data?.via, cause: event.cause };
     } else if (event.type === "attention.timeout") {
-      ask.afterMs = event.data?.after_ms ?? 0;
+      ask.afterMs = Number.isFinite(event.data?.after_ms) ? event.data.after_ms : 0;
       this.#end(ask, "timeout", event);
     } else if (event.type === "attention.resolved") {
       this.#end(ask, ask.answer.via ? "answered" : "dismissed", event);

@@ -33,11 +33,11 @@ const TELLS = {
 const INPUT = ["command", "path", "file_path", "url", "pattern", "query", "description"];
 
 /** @param {unknown} text @returns {string} one line, with nothing in it that deceives */
-export const line = (text) => String(text).replace(/\s+/g, " ").trim().replace(UNFIT, "\uFFFD");
+export const line = (text) => plain(text).replace(/\s+/g, " ").trim().replace(UNFIT, "\uFFFD");
 
 /** @param {unknown} text @returns {string} the same, with its lines */
 export const block = (text) =>
-  String(text).replace(UNFIT, (one) => (one === "\n" || one === "\t" ? one : "\uFFFD"));
+  plain(text).replace(UNFIT, (one) => (one === "\n" || one === "\t" ? one : "\uFFFD"));
 
 /** A member of a payload by its dotted path; a name may have dots of its own. */
 export function said(data, path) {
@@ -101,8 +101,10 @@ function told(path, value) {
 function word(path, value) {
   if (value === undefined || value === null) return "";
   if (path.endsWith("_ms") && typeof value === "number") return duration(value);
-  return line(typeof value === "object" ? dumped(value) : value).slice(0, 400);
+  return line(value).slice(0, 400);
 }
+
+const plain = (value) => (typeof value === "object" ? dumped(value) : String(value));
 
 /** A value as JSON; one that is nested too deep for that is not shown. */
 export function dumped(value, indent = 0) {
