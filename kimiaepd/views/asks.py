@@ -8,8 +8,8 @@ Rules:
 - A deadline is the emitter's word, by its clock. It ends no ask here: an event does. Only what
   `FORGOTTEN` ago should have ended is not listed any more.
 
-Worst case in memory: `MOST_OPEN` asks of 20 kB, 20 MiB, and names for the rest, 10 MiB. Pure; it
-never raises, whatever JSON comes.
+Worst case in memory: 90 MiB where every name is as long as it may be, and in letters of four bytes;
+2 MiB as a rule. Pure; it never raises, whatever JSON comes.
 """
 
 from __future__ import annotations
