@@ -475,7 +475,9 @@ async def test_an_approval_is_offered_and_answered_once(
         await room.until("attention.resolved")
         answer = room.only("attention.answered")
         assert answer["cause"] == "cmd1"
-        assert room.data("attention.answered")["via"] == "control"
+        assert room.data("attention.answered") == {
+            "answer": {"option": "approved_session"}, "via": "control",
+        }  # fmt: skip
         (write,) = server.writes
         assert write.json() == {"decision": "approved", "scope": "session"}
         assert room.respond(ask, {"option": "approved"}, "cmd3") is None  # it is over

@@ -171,6 +171,7 @@ def _asked(state: State, event: JSONObject) -> None:
         print=call.print if call else "",
         asked_ns=_moment_ns(event),
         by_stream=by_stream,
+        is_offered=by_stream and _member(event, "respond_via") == ["control"],
     )
     remember(state.asks, key, ask, OPEN_ASKS)
 

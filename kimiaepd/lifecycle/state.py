@@ -129,6 +129,7 @@ class Ask:
         answered_ns: when the shim of that answer started (wall clock).
         decision: what that answer was; empty where the log does not say.
         by_stream: whether the stream said that it is asked, and not a hook.
+        is_offered: of the stream's, whether it was offered with what can be answered.
     """
 
     key: str
@@ -144,6 +145,7 @@ class Ask:
     answered_ns: int = 0
     decision: str = ""
     by_stream: bool = False
+    is_offered: bool = False
 
 
 @frozen
@@ -211,6 +213,7 @@ class Hold:
 class WaitKind(enum.Enum):
     """What a hook waits for before it is decided what it means."""
 
+    PROMPT = "prompt"
     STOP = "stop"
     FAILURE = "failure"
     RESULT = "result"

@@ -38,6 +38,7 @@ from kimiaepd.lifecycle.state import (
     with_fact,
 )
 from kimiaepd.mapping.event import Capture, Draft, Field
+from kimiaepd.mapping.json_value import JSON
 from kimiaepd.mapping.payloads import HookPayload
 from kimiaepd.mapping.web import Mapped
 from kimiaepd.mapping.web_frames import TURN
@@ -67,10 +68,17 @@ class Said:
     def _first(self) -> Draft:
         return self.mapped.drafts[0] if self.mapped.drafts else self.otherwise
 
+    @property
+    def is_of_no_turn(self) -> bool:
+        """Whether it is what a server says also where it says nothing of a session's turns."""
+        return self.otherwise.type == _META
+
     def hook(self, draft: Draft) -> Hook:
         """The moment of a draft of it."""
         return Hook(HookPayload(event=draft.type), draft, self.at, self.said_ns)
 
+
+_META = web_type("session.meta.updated")
 
 TWINS = (
     *("UserPromptSubmit", "Stop", "StopFailure", "Interrupt"),
@@ -268,6 +276,7 @@ def _asked(state: State, emit: Emit, said: Said) -> bool:
         at=said.at,
         asked_ns=said.said_ns,
         by_stream=True,
+        is_offered=_member(said.draft, "respond_via") == ["control"],
     )
     return True
 
@@ -278,15 +287,37 @@ def _ask_over(state: State, emit: Emit, said: Said) -> bool:
         return False
     draft = said.draft
     if said.command and draft.type == "attention.answered":
-        fields = [one for one in draft.fields if one.path != ("via",)]
-        by_us = Field(("via",), Capture.METADATA, "control")
-        draft = evolve(draft, fields=(*fields, by_us))
+        draft = _with_member(draft, "via", "control")
+    if ask.is_offered and said.mapped.is_for_session:
+        draft = _for_session(draft)
     answered = asks.answer(state, emit, said.hook(draft), ask, said.command)
     past = state.past_asks[ask.key]
     if draft.type == "attention.answered":
         remember(state.past_asks, ask.key, evolve(past, answered=answered), PAST)
     return True
 
+
+def _for_session(draft: Draft) -> Draft:
+    """An approval's answer by the option that was offered, where it is for the session."""
+    option = ("answer", "option")
+    fields = tuple(
+        evolve(one, value=FOR_SESSION) if (one.path, one.value) == (option, "approved") else one
+        for one in draft.fields
+    )
+    return evolve(draft, fields=fields)
+
+
+def _member(draft: Draft, name: str) -> JSON:
+    return next((one.value for one in draft.fields if one.path == (name,)), None)
+
+
+def _with_member(draft: Draft, name: str, value: JSON) -> Draft:
+    fields = [one for one in draft.fields if one.path != (name,)]
+    return evolve(draft, fields=(*fields, Field((name,), Capture.METADATA, value)))
+
+
+FOR_SESSION = "approved_session"
+"""The option that approves for the session; the vendor has a word beside "approved" for it."""
 
 _DEEDS = (
     *("tool.requested", "attention.requested"),

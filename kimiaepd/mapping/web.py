@@ -68,6 +68,7 @@ class Mapped:
         agent: the agent that it is about.
         call: the vendor's id of the call that begins, ends, or asks; this and `ask` are `short`.
         ask: the vendor's id of the ask that begins or ends; of a tool.denied, the one refused.
+        is_for_session: whether an approval was answered for what is asked alike later, too.
     """
 
     drafts: tuple[Draft, ...] = ()
@@ -76,6 +77,7 @@ class Mapped:
     agent: str = MAIN
     call: str | None = None
     ask: str | None = None
+    is_for_session: bool = False
 
 
 def companion(frame: Frame) -> Draft | None:
@@ -216,7 +218,8 @@ def _approval_resolved(frame: Frame, said: HookPayload, memory: Memory) -> Mappe
     if key not in ROWS:
         return _over(frame, said, memory, hooks.fill(ROWS[frame.type], said))
     answered = hooks.fill(ROWS[key], said)
-    return _over(frame, said, memory, answered, hooks.fill(RESOLVED, said))
+    mapped = _over(frame, said, memory, answered, hooks.fill(RESOLVED, said))
+    return mapped and evolve(mapped, is_for_session=frame.word("scope") == "session")
 
 
 def _question_answered(frame: Frame, said: HookPayload, memory: Memory) -> Mapped | None:

@@ -26,6 +26,7 @@ from attrs import define, evolve, field
 from kimiaepd.commands import Command, Decision
 from kimiaepd.gate.answers import Answer, Option, offered, offered_by_position, read_answer
 from kimiaepd.lifecycle.state import NOW_NS, Ask, Hook, remember
+from kimiaepd.lifecycle.stream import FOR_SESSION
 from kimiaepd.mapping.event import Capture, Draft, Field
 from kimiaepd.mapping.json_value import JSONObject
 from kimiaepd.mapping.payloads import HookPayload
@@ -40,7 +41,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 CANCEL = "control.cancel"
 
 APPROVED = Option("approved", "Approve")
-APPROVED_SESSION = Option("approved_session", "Approve for this session")
+APPROVED_SESSION = Option(FOR_SESSION, "Approve for this session")
 REJECTED = Option("rejected", "Reject")
 OPTIONS = (APPROVED, APPROVED_SESSION, REJECTED)
 
@@ -121,7 +122,7 @@ class WebControl:
     # --- commands ---
 
     def respond(self, command: Command) -> Decision | None:
-        """Take an answer; None where what it answers is not the stream's."""
+        """Take an answer; None where what it answers was not offered here."""
         session = self.book.with_open(command.session, trio.current_time())
         ask = session and _asked(session, command.subject)
         if not (session and ask):
@@ -231,7 +232,7 @@ class WebControl:
 
 
 def _asked(session: Session, subject: str | None) -> Ask | None:
-    asks: Sequence[Ask] = [one for one in session.state.asks.values() if one.by_stream]
+    asks: Sequence[Ask] = [one for one in session.state.asks.values() if one.is_offered]
     return next((ask for ask in asks if ask.requested == subject), None)
 
 
