@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kimiaepd.lifecycle.fold import fold
+from kimiaepd.lifecycle.machine import SETTLE_SECONDS
 from kimiaepd.lifecycle.record import from_record, to_record
 from kimiaepd.lifecycle.state import Hook, State
 from kimiaepd.mapping.hooks import map_hook
@@ -500,3 +501,87 @@ def test_an_end_of_what_never_began_is_only_shown(kind: str) -> None:
     story = watched()
     story.frame(kind, turnId=7, toolCallId="c9", approval_id="a9", decision="approved", output="x")
     assert story.types == [f"x.kimi-code.web.{kind}"]
+
+
+# --- a stream that is silent -----------------------------------------------------------------
+
+
+def test_a_prompt_of_which_the_stream_says_nothing_is_the_hooks_story() -> None:
+    """As in a session that was restored, and in one that goes on in a terminal."""
+    story = watched()
+    story.hook("UserPromptSubmit", prompt="go")
+    story.frame("session.meta.updated", 0.1)
+    story.wait(SETTLE_SECONDS)
+    story.told("PreToolUse", {**BASH})
+    story.told("PostToolUse", {**BASH, "tool_output": "x"})
+    story.hook("Stop")
+    story.hook("UserPromptSubmit", after=0.1, prompt="on")
+    story.hook("Stop", after=0.1)
+    assert story.core == [
+        "run.started", "tool.requested", "tool.completed", "run.finished",
+        "run.started", "run.finished",
+    ]  # fmt: skip
+    first = next(event for event in story.events if event.type == "run.started")
+    assert first.cause == story.only("x.kimi-code.hook.user_prompt_submit").id
+
+
+def test_a_turn_that_is_over_before_it_is_known_that_the_stream_is_silent_is_told_too() -> None:
+    story = watched()
+    story.hook("UserPromptSubmit", prompt="go")
+    story.hook("Stop", after=0.5)
+    story.wait(2 * SETTLE_SECONDS)
+    assert story.core == ["run.started", "run.finished"]
+
+
+def test_a_stream_that_speaks_again_tells_the_next_turn() -> None:
+    story = watched()
+    story.hook("UserPromptSubmit", prompt="go")
+    story.wait(SETTLE_SECONDS)
+    story.turn(3)  # late: it is of the run that hooks tell
+    story.call(3, "c1")
+    story.told("PreToolUse", {**BASH})
+    story.result(3, "c1")
+    story.hook("Stop")
+    story.turn_ends(3)
+    story.hook("UserPromptSubmit", after=1, prompt="on")
+    story.turn(4, after=0.1)
+    story.wait(2 * SETTLE_SECONDS)
+    story.hook("Stop")
+    story.turn_ends(4)
+    assert story.core == [
+        "run.started", "tool.requested", "tool.completed", "run.finished",
+        "run.started", "run.finished",
+    ]  # fmt: skip
+    assert [event.run for event in story.events if event.type == "run.started"][1] == f"{TURN}4"
+
+
+@pytest.mark.parametrize("kind", ["event.session.work_changed", "prompt.completed"])
+def test_a_prompt_of_which_the_stream_says_anything_is_the_stream_s(kind: str) -> None:
+    """Such as one that another hook refused."""
+    story = watched()
+    story.hook("UserPromptSubmit", prompt="go")
+    story.frame(kind, 0.1, busy=False)
+    story.wait(2 * SETTLE_SECONDS)
+    assert story.core == []
+
+
+def test_a_session_that_ends_before_its_prompt_is_decided_ends_with_it() -> None:
+    story = watched()
+    story.hook("UserPromptSubmit", prompt="go")
+    story.hook("SessionEnd", after=0.1, reason="exit")
+    story.wait(2 * SETTLE_SECONDS)
+    assert story.core == ["run.started", "run.cancelled", "session.ended"]
+
+
+def test_a_prompt_that_waits_as_we_die_is_decided_at_the_next_start() -> None:
+    story = watched()
+    story.hook("UserPromptSubmit", prompt="go")
+    again = StreamStory(now=story.now, memory=story.memory)
+    again.machine.state = from_record(to_record(story.machine.state))
+    again.machine.settle()
+    assert again.core == ["run.started"]
+    again.streamed()
+    again.turn(0)
+    again.hook("Stop")
+    again.turn_ends(0)
+    assert again.core == ["run.started", "run.finished"]

@@ -18,7 +18,9 @@ Rules:
   here. A PreToolUse leaves behind what the gate is to decide about (`Machine.begun`).
 - Instructions that are queued are dropped last of all, just before the session's end itself.
 - Where the stream of `kimi web` tells a session's story, hooks go on with what hooks began, and the
-  rest of what both would say is the stream's (`stream.py`).
+  rest of what both would say is the stream's (`stream.py`). But a prompt of which it says nothing
+  within `SETTLE_SECONDS`, or before its turn's end, begins a run all the same: such a stream is
+  silent, and hooks tell of the session until it speaks of a turn.
 
 It reads no clock: time comes with each hook and with `tick`. The observer owns the waiting.
 """
@@ -53,8 +55,9 @@ SETTLE_SECONDS = 2.0
 REPLY_SECONDS = 0.2
 TWICE_NS = 100_000_000
 
-_BEFORE_A_TERMINAL = (WaitKind.STOP, WaitKind.FAILURE, WaitKind.RESULT)
+_BEFORE_A_TERMINAL = (WaitKind.PROMPT, WaitKind.STOP, WaitKind.FAILURE, WaitKind.RESULT)
 _EVERYTHING = tuple(WaitKind)
+_TURN_ENDS = ("Stop", "StopFailure", "Interrupt")
 
 
 def _by_us(now: float) -> Hook:
@@ -83,6 +86,7 @@ class Machine:
         self.begun: Call | None = None
         self.duplicates = 0
         self.is_streamed = False
+        self._is_silent = False
         self._emit = emit
         self._new_run_id = new_run_id
 
@@ -130,6 +134,7 @@ class Machine:
     def frame(self, said: stream.Said) -> None:
         """Take in what the stream says."""
         self.tick(said.at)
+        self._heard(said)
         if said.draft.type == "run.started":
             self._settle_all(_EVERYTHING)
         stream.take(self.state, self._emit, said)
@@ -145,12 +150,25 @@ class Machine:
         self._settle_all(_EVERYTHING)
         stream.gone(self.state, self._emit, now)
 
+    def _heard(self, said: stream.Said) -> None:
+        """The stream speaks of the session: what it is prompted is the stream's to tell."""
+        if said.mapped.run:
+            self._is_silent = False
+        if not said.is_of_no_turn:
+            for wait in [wait for wait in self.state.waits if wait.kind is WaitKind.PROMPT]:
+                waits.forget(self.state, wait)
+
     def _is_ours(self, hook: Hook) -> bool:
         """Whether one of the stream's twins is for the lifecycles of hooks."""
-        if self.is_streamed:
+        if hook.payload.event in _TURN_ENDS:
+            self._settle_all((WaitKind.PROMPT,))
+        if self.is_streamed and not self._is_silent:
             return stream.is_the_hooks(self.state, hook.payload)
-        self.state.hooks_ns = max(self.state.hooks_ns, min(hook.started_ns, NOW_NS - 1))
+        self._told_by_hooks(hook)
         return True
+
+    def _told_by_hooks(self, hook: Hook) -> None:
+        self.state.hooks_ns = max(self.state.hooks_ns, min(hook.started_ns, NOW_NS - 1))
 
     def _see(self, hook: Hook) -> None:
         """Log that a hook came; the gate may still hold what it would begin."""
@@ -165,6 +183,9 @@ class Machine:
                 run,
                 by_stream=True,
             )
+        is_prompt = payload.event == "UserPromptSubmit" and not payload.is_steer
+        if is_prompt and not self.state.run and not waits.first(self.state, (WaitKind.PROMPT,)):
+            self._keep(Wait(WaitKind.PROMPT, hook, hook.at + SETTLE_SECONDS, logged))
 
     # --- instructions ---
 
@@ -493,10 +514,20 @@ class Machine:
             calls.end(self.state, self._emit, wait.hook, cause=wait.logged)
         elif wait.kind is WaitKind.STOP and self.state.run:
             self._close_run(wait.hook, asks.of_main_agent, cause=wait.logged)
+        elif wait.kind is WaitKind.PROMPT:
+            self._begin_silent(wait)
         elif wait.kind is WaitKind.RESULT:
             self._decided(wait.hook)
         elif wait.kind is WaitKind.END:
             self._end_session(wait.hook, logged=wait.logged)
+
+    def _begin_silent(self, wait: Wait) -> None:
+        """The stream said nothing of what a prompt began."""
+        self._is_silent = True
+        self._told_by_hooks(wait.hook)
+        if self.state.run is None:
+            run = self._new_run_id()
+            runs.open_run(self.state, self._emit, wait.hook, run, cause=wait.logged)
 
     def _log_failure_of(self, call_id: str | None) -> None:
         """The failure whose reply waits turns into one that is logged: an ask is coming."""

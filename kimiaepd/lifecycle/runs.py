@@ -32,9 +32,9 @@ _CANCELLED = Draft("run.cancelled", severity="notice")
 _ABANDONING = ("Interrupt", "SessionEnd")
 
 
-def open_run(state: State, emit: Emit, hook: Hook, run_id: str) -> None:
-    """Log run.started for a prompt; no run is open."""
-    started = emit(hook.draft, hook, run=run_id)
+def open_run(state: State, emit: Emit, hook: Hook, run_id: str, cause: str | None = None) -> None:
+    """Log run.started for a prompt; no run is open. `cause` is the event that it decides."""
+    started = emit(hook.draft, hook, run=run_id, cause=cause)
     state.run = Run(run_id, started, hook.at)
 
 
