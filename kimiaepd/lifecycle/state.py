@@ -214,7 +214,6 @@ class WaitKind(enum.Enum):
     """What a hook waits for before it is decided what it means."""
 
     PROMPT = "prompt"
-    PROMPT = "prompt"
     STOP = "stop"
     FAILURE = "failure"
     RESULT = "result"

@@ -73,17 +73,10 @@ class Said:
         """Whether it is what a server says also where it says nothing of a session's turns."""
         return self.otherwise.type == _META
 
-    @property
-    def is_of_no_turn(self) -> bool:
-        """Whether it is what a server says also where it says nothing of a session's turns."""
-        return self.otherwise.type == _META
-
     def hook(self, draft: Draft) -> Hook:
         """The moment of a draft of it."""
         return Hook(HookPayload(event=draft.type), draft, self.at, self.said_ns)
 
-
-_META = web_type("session.meta.updated")
 
 _META = web_type("session.meta.updated")
 
