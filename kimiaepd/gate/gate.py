@@ -159,7 +159,7 @@ class Gate:
         self._rules.pop(session, None)
 
     def somebody_came(self) -> None:
-        """A command came, or a consumer: whoever stood down stands again."""
+        """Any command came, or a consumer: whoever stood down stands again."""
         self.standing.somebody_came()
 
     def stop(self) -> None:
@@ -185,7 +185,6 @@ class Gate:
 
     def respond(self, command: Command) -> Decision:
         """Take an answer (control.attention.respond); what comes of it is logged after the ack."""
-        self.somebody_came()
         held = self._held.get(command.subject or "")
         if held is None or held.session.id != command.session:
             return Decision("invalid", "no such call is held: it is decided, or never was")
