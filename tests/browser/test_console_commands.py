@@ -93,6 +93,30 @@ async def test_a_refused_command_says_why(console: Console) -> None:
         await hands(partial(browser.sees, "Cancel: refused, refused (not now)", "#instructed"))
 
 
+async def test_an_accepted_answer_that_could_not_be_carried_out_may_be_given_again(
+    console: Console,
+) -> None:
+    browser = console.browser
+    respond = "control.attention.respond"
+    options: JSON = [{"id": "approved", "label": "1"}, {"id": "rejected", "label": "2"}]
+    data: JSONObject = {"kind": "permission", "options": options, "respond_via": ["control"]}
+    async with emitter(console, respond) as client:
+        await client.say(said(1, "attention.requested", subject="Bash", data=data))
+        await hands(partial(browser.sees, "approved", ".ask button.main"))
+        await hands(lambda: browser.find(".ask button.main").click())
+        first = await client.until(respond)
+        assert (first["subject"], first["data"]) == ("e-1", {"answer": {"option": "approved"}})
+        await client.say(said(2, "control.accepted", cause=first["id"]))
+        await hands(partial(browser.sees, "Accepted.", ".ask .said"))
+        failure: JSON = {"code": "web-write-failed"}
+        await client.say(said(3, "error.raised", cause=first["id"], data=failure))
+        await hands(partial(browser.sees, "web-write-failed", ".ask .said"))
+        await hands(lambda: browser.find(".ask button[data-option=rejected]").click())
+        second = await client.until(respond)
+        assert second["data"] == {"answer": {"option": "rejected"}}
+        assert second["id"] != first["id"]
+
+
 async def test_nothing_is_offered_where_nothing_is_accepted(console: Console) -> None:
     async with emitter(console):
         await hands(partial(console.browser.sees, "takes no commands", "#about"))

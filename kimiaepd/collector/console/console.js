@@ -145,7 +145,8 @@ export class App {
 
   #onEvent(event) {
     const count = this.model.sessions.size;
-    this.model.take(event, Date.now());
+    const isTaken = this.model.take(event, Date.now());
+    if (isTaken && event.type === "error.raised") this.inbox.failed(event);
     const isNew = this.model.sessions.size !== count;
     if (isNew || event.type === "agent.presence") this.link.lookAround();
     this.draw();

@@ -7,7 +7,7 @@
 
 import { label, outcome, renderDecided } from "./decided.js";
 import { byId, make, mark, put, stamp } from "./dom.js";
-import { block, clock, line, short } from "./words.js";
+import { block, clock, line, short, summary } from "./words.js";
 
 const RESPOND = "control.attention.respond";
 const SHOWN = 50;
@@ -121,6 +121,15 @@ export class Inbox {
     if (accepted) return;
     const isLate = ask.state !== "open";
     this.app.announce(isLate ? "Your answer came too late." : `The answer was refused: ${why}`);
+  }
+
+  /** An answer that was accepted could not be carried out: it may be given again. */
+  failed(event) {
+    const found = [...this.#sent].find(([, sent]) => sent.id === event.cause);
+    if (!found) return;
+    const [id, sent] = found;
+    this.#note({ id }, { ...sent, state: "refused", why: summary(event) });
+    this.app.announce(`The answer could not be carried out: ${summary(event)}`);
   }
 
   #note(ask, sent) {

@@ -75,7 +75,7 @@ export function clock(time) {
 }
 
 /** @param {string} session @returns {string} enough of a name to tell a day's sessions apart */
-export const short = (session) => line(session.replace(/^session_/, "").slice(0, 10));
+export const short = (session) => line(session.replace(/^session_/, "").slice(0, 8));
 
 /** @param {string} type @returns {string} a type as rows have it; a vendor's without its prefix */
 export const kind = (type) => line(type.replace(/^x\.[a-z0-9_-]+\./, ""));
