@@ -637,6 +637,18 @@ async def test_two_servers_on_one_home_are_two_and_each_is_asked_for_itself(home
     assert lists == [(A_SESSION,), ()]
 
 
+def test_a_folder_that_cannot_be_read_is_not_one_without_servers(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: object) -> list[str]:
+        raise PermissionError(13, "Permission denied", str(home))
+
+    monkeypatch.setattr(os, "listdir", refused)
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(PermissionError):
+        find(home)
+
+
 def test_a_home_without_servers(home: Path) -> None:
     assert find(home).servers == ()
     (home / "server/instances").rmdir()

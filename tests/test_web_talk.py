@@ -149,6 +149,19 @@ async def test_a_session_that_a_server_had_and_has_no_more_is_the_hooks_again(
 # --- who is asked for ------------------------------------------------------------------------
 
 
+async def test_what_the_last_connection_was_told_of_is_asked_for_though_it_is_not_listed(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """It may be archived meanwhile, and a server says nothing of that to who was not there."""
+    async with talking(tmp_path, "s1") as room:
+        room.feed.host("s2", SERVER)
+        room.rest.session_is("s2", archived=True)
+        request = await room.asked("s2")
+        room.ack(request["id"], "s1", "s2")
+        await trio.sleep(2 * ROLL_CALL_SECONDS)
+        assert not room.feed.is_streamed("s2")
+
+
 async def test_a_session_that_is_first_heard_of_while_another_is_asked_for_is_not_forgotten(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

@@ -185,7 +185,8 @@ class Conversation:
         await self._list(MOST_SESSIONS)
         if self.seen.ever_listed is None:
             self.seen.ever_listed = set(self._listed)
-        await self._subscribe(self._listed)
+        # A session that the last connection was told of may be archived meanwhile, or too old.
+        await self._subscribe([*self._listed, *self.feed.hosted_by(self.server)])
         self._was_called = True
         for name in sorted(self.sessions - self._listed.keys()):
             await self._look_for(name)

@@ -128,6 +128,10 @@ class Feed:
         hosted = self._hosted.get(session)
         return hosted.speaker if hosted else None
 
+    def hosted_by(self, server: str) -> list[str]:
+        """The sessions that a server tells of, or told of by its last connection."""
+        return [name for name, hosted in self._hosted.items() if server in hosted.servers]
+
     def run(self, session: str) -> str | None:
         """The run that is open in a session."""
         found = self.book.with_open(session, trio.current_time())

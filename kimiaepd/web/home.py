@@ -103,7 +103,13 @@ def find(home: Path) -> Found:
     Raises:
         OSError: the directory is there and cannot be read.
     """
-    files = sorted((home / INSTANCES).glob("*.json"))
+    folder = home / INSTANCES
+    try:
+        # Not `Path.glob`, to which a directory that cannot be read is an empty one.
+        names = os.listdir(folder)  # noqa: PTH208 - as above
+    except (FileNotFoundError, NotADirectoryError):
+        names = []
+    files = sorted(folder / name for name in names if name.endswith(".json"))
     read = [(file, read_instance(file)) for file in files]
     said = [instance for _, instance in read if instance]
     living = {instance.pid for instance in said if lives(instance.pid)}

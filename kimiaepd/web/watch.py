@@ -28,7 +28,7 @@ from kimiaepd.relay.connection import Connection, LinkError, connected
 from kimiaepd.web import wire
 from kimiaepd.web.client import Client
 from kimiaepd.web.conversation import Conversation, Seen
-from kimiaepd.web.errors import NoAnswerError, NoTokenError, WebError
+from kimiaepd.web.errors import NoAnswerError, WebError
 from kimiaepd.web.feed import Feed
 from kimiaepd.web.home import read_token
 
@@ -122,13 +122,8 @@ class Watch:
         """
         meta = await self.client.meta()
         self.version = tame(meta.server_version)
-        try:
-            token: str | None = read_token(self.client.home).value
-        except NoTokenError:
-            if not meta.dangerous_bypass_auth:
-                raise
-            token = None
-        await connected(self._address(), token, self._talk, longest=LONGEST_FRAME)
+        token = read_token(self.client.home)
+        await connected(self._address(), token.value, self._talk, longest=LONGEST_FRAME)
 
     async def _talk(self, connection: Connection) -> None:
         self._turn("connected")
