@@ -21,6 +21,7 @@ from vendor.place import Place
 from vendor.waiting import until
 
 RESPOND = "control.attention.respond"
+CANCEL = "control.cancel"
 INSTRUCT = "x.kimi-code.control.instruct"
 HELLO: JSONObject = {
     "type": "hello",
@@ -67,9 +68,31 @@ class Human:
         Raises:
             NackError: it was not accepted.
         """
-        answer: JSONObject = (
-            {"option": option} if text is None else {"option": option, "text": text}
-        )
+        said: JSONObject = {"option": option} if text is None else {"option": option, "text": text}
+        return self._respond(asked, said)
+
+    def says(self, asked: JSONObject, text: str) -> JSONObject:
+        """Answer an ask in words alone; the daemon's ack.
+
+        Raises:
+            NackError: it was not accepted.
+        """
+        return self._respond(asked, {"text": text})
+
+    def instructs(self, session: str, text: str) -> JSONObject:
+        """Tell a session's agent something; the daemon's ack."""
+        return self.commands(INSTRUCT, session, {"text": text})
+
+    def commands(self, command: str, session: str, data: JSONObject) -> JSONObject:
+        """Command a session; the daemon's ack.
+
+        Raises:
+            NackError: it was not accepted.
+        """
+        ack: JSONObject = self.client.send(command, session, data=data)
+        return ack
+
+    def _respond(self, asked: JSONObject, answer: JSONObject) -> JSONObject:
         self.answered.append(str(asked["id"]))
         ack: JSONObject = self.client.send(
             RESPOND,
@@ -78,11 +101,6 @@ class Human:
             cause=str(asked["id"]),
             data={"answer": answer},
         )
-        return ack
-
-    def instructs(self, session: str, text: str) -> JSONObject:
-        """Tell a session's agent something; the daemon's ack."""
-        ack: JSONObject = self.client.send(INSTRUCT, session, data={"text": text})
         return ack
 
     def read(self, duplex: Duplex) -> None:

@@ -25,7 +25,9 @@ class Log:
 
     @classmethod
     def read(cls, path: Path) -> Log:
-        return cls(tuple(json.loads(line) for line in path.read_bytes().splitlines()))
+        """A log as it is now; a line that is being written is not there yet."""
+        whole, _, _ = path.read_bytes().rpartition(b"\n")
+        return cls(tuple(json.loads(line) for line in whole.splitlines()))
 
     @property
     def story(self) -> list[str]:
