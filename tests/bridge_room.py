@@ -22,6 +22,7 @@ from kimiaepd.mapping.event import Capture
 from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.settings import WebMode
 from kimiaepd.storage.ledger import Ledger
+from kimiaepd.supervisor import Supervisor
 from kimiaepd.web.bridge import Bridge
 from kimiaepd.web.control import WebControl
 from kimiaepd.web.cursors import CURSORS, Cursors
@@ -119,10 +120,14 @@ async def bridged(
     mode: WebMode = "primary",
     *,
     control: bool = False,
+    supervisor: Supervisor | None = None,
     epoch: int = 1,
     ceilings: Ceilings = FULL,
 ) -> AsyncIterator[BridgeRoom]:
-    """A bridge until the block ends; opening the folder in another epoch is the next start."""
+    """A bridge until the block ends; opening the folder in another epoch is the next start.
+
+    With a supervisor it is begun again where it fails, as in the daemon.
+    """
     with opened(folder, epoch=epoch, ceilings=ceilings) as room:
         ledger = Ledger.open(folder / CURSORS)
         feed = Feed(room.book, Cursors(ledger), mode)
@@ -133,7 +138,10 @@ async def bridged(
         bridge = Bridge(home.path, feed, writes)
         try:
             async with trio.open_nursery() as bridge_nursery:
-                await bridge_nursery.start(bridge.run)
+                if supervisor:
+                    await bridge_nursery.start(supervisor.run, bridge.run)
+                else:
+                    await bridge_nursery.start(bridge.run)
                 yield BridgeRoom(room, bridge, bridge_nursery.cancel_scope)
                 bridge_nursery.cancel_scope.cancel()
         finally:

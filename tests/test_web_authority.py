@@ -19,9 +19,12 @@ from kimiaepd.mapping.json_value import JSON, JSONObject
 from kimiaepd.mapping.web_frames import read_frame
 from kimiaepd.settings import WebMode
 from kimiaepd.storage.ledger import Ledger
+from kimiaepd.supervisor import Supervisor
+from kimiaepd.web import bridge as web_bridge
 from kimiaepd.web.bridge import AWAY_SECONDS, ORPHAN_SECONDS
 from kimiaepd.web.cursors import CURSORS, Cursors
 from kimiaepd.web.feed import MEMORIES, Feed
+from kimiaepd.web.home import Found
 
 
 @pytest.fixture
@@ -160,6 +163,42 @@ async def test_a_bridge_that_ended_leaves_every_session_to_hooks(
         await room.so(lambda: room.status["servers"] == [])
         assert not room.feed.is_streamed("s1")
         assert room.core() == ["run.started"]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_a_bridge_that_failed_goes_on_from_where_it_was(
+    tmp_path: Path,
+    home: KapHome,
+    fast_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_there: bool,
+) -> None:
+    """And its writes with it; what a server that died meanwhile had open is over."""
+    supervisor = Supervisor("web bridge")
+
+    def failing(_: Path) -> Found:
+        if not is_there:
+            server.kill()
+        monkeypatch.undo()
+        raise ZeroDivisionError
+
+    async with (
+        serving(home, is_mortal=True) as server,
+        bridged(tmp_path, home, control=True, supervisor=supervisor) as room,
+    ):
+        server.session("s1")
+        await watched(room, server, "s1")
+        turns.begin(server, "s1")
+        await room.until("run.started")
+        monkeypatch.setattr(web_bridge, "find", failing)
+        await room.so(lambda: supervisor.crashes)
+        if is_there:
+            await room.so(lambda: len(server.connections) == 2)
+            await watched(room, server, "s1")
+            assert room.cancel().reason is None
+        await room.until("run.cancelled")
+        assert room.data("run.cancelled")["by"] == ("control" if is_there else "shutdown")
 
 
 # --- sessions that change hands --------------------------------------------------------------
@@ -320,3 +359,24 @@ async def test_what_is_remembered_of_frames_has_an_end(
         assert {tuple(core(room, f"s{number}")) for number in range(MEMORIES + 20)} == {
             ("run.started", "attention.requested", "attention.resolved")
         }
+
+
+async def test_an_approval_that_waits_over_our_restart_can_be_answered(
+    tmp_path: Path, home: KapHome, fast_clock: MockClock
+) -> None:
+    """Though its server says nothing while it waits."""
+    async with serving(home) as server:
+        server.session("s1")
+        async with bridged(tmp_path, home, control=True) as room:
+            await watched(room, server, "s1")
+            turns.begin(server, "s1")
+            turns.ask(server, "s1", "c1")
+            await room.until("attention.requested")
+            ask = room.only("attention.requested")
+        async with bridged(tmp_path, home, control=True, epoch=2) as room:
+            await watched(room, server, "s1")
+            taken = room.respond(ask, {"option": "approved"})
+            assert taken
+            assert taken.reason is None
+            await room.until("attention.answered")
+            assert room.only("attention.answered")["cause"] == "cmd1"

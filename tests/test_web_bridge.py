@@ -378,7 +378,7 @@ async def test_a_flood_of_volatile_frames_becomes_nothing(
         turns.begin(server, "s1")
         await server.flood("s1")
         turns.end(server, "s1")
-        await room.until("run.finished")
+        await room.so(lambda: room.types().count("run.finished"), 600)  # a busy machine is slow
         assert room.core() == ["run.started", "run.finished"]
         frames = room.server["frames"]
         assert isinstance(frames, int)

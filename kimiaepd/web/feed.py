@@ -124,9 +124,11 @@ class Feed:
         self._tell_hooks(session)
 
     def speaker(self, session: str) -> str | None:
-        """The server that runs a session, as far as its frames show."""
+        """The server that runs a session: whose frames show it, or the only one that has it."""
         hosted = self._hosted.get(session)
-        return hosted.speaker if hosted else None
+        if hosted is None or hosted.speaker or len(hosted.servers) > 1:
+            return hosted.speaker if hosted else None
+        return next(iter(hosted.servers), None)
 
     def hosted_by(self, server: str) -> list[str]:
         """The sessions that a server tells of, or told of by its last connection."""
