@@ -393,6 +393,19 @@ async def test_a_second_hook_of_a_held_call_shares_its_outcome(
         is_settled(room)
 
 
+async def test_a_second_hook_of_a_call_that_is_still_held_shares_it_however_late_it_comes(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with gated(tmp_path) as room:
+        first = await room.call(started_ns=10**18)
+        mock_clock.jump(20)
+        second = await room.call(started_ns=10**18 + 20 * 10**9)
+        assert len(room.asks()) == 1
+        await room.answer(room.ask(), {"option": "deny"})
+        assert reason(first.reply) == reason(second.reply)
+        is_settled(room)
+
+
 async def test_a_second_shim_that_goes_ends_nothing(tmp_path: Path, mock_clock: MockClock) -> None:
     async with gated(tmp_path) as room:
         first, second = await room.call(), await room.call()
@@ -527,6 +540,19 @@ async def test_after_two_timeouts_in_a_row_nobody_waits_any_more(
         assert (await room.call("c6")).waits, "one timeout is not two"
         mock_clock.jump(50)
         await wait_all_tasks_blocked()
+        is_settled(room)
+
+
+async def test_calls_that_time_out_together_stand_the_gate_down_once(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with gated(tmp_path) as room:
+        for number in range(4):
+            assert (await room.call(f"c{number}")).waits
+        mock_clock.jump(50)
+        await wait_all_tasks_blocked()
+        assert room.room.types().count("attention.timeout") == 4
+        assert room.room.types().count("x.kimi-code.gate.stood_down") == 1
         is_settled(room)
 
 

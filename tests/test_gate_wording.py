@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kimiaepd.gate import wording
@@ -125,6 +125,7 @@ def test_a_denial_is_what_the_vendor_understands() -> None:
     )
 
 
+@example(" \n")
 @given(st.none() | st.text(max_size=20) | st.text(min_size=4_000, max_size=9_000))
 def test_a_denial_has_a_reason_that_is_not_empty(reason: str | None) -> None:
     said = parse(wording.denial(reason))
