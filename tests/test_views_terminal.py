@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from live import Live, scratch
 from vendor.screen import Screen
 
 NAME = "session_31aa9970-09a5-4e97-af7f-f423ebe05325"
+_NUMBERS = itertools.count()
 LONG = "echo " + "a long word " * 30
 
 
@@ -29,9 +31,9 @@ def live() -> Iterator[Live]:
 @contextmanager
 def terminal(live: Live, **environ: str) -> Iterator[Screen]:
     """A shell in a terminal of 80 columns, whose prompt says the last command's exit status."""
-    screen = Screen(
-        live.home / "tmux", {**live.environ, "TERM": "xterm-256color", "ENV": "", **environ}
-    )
+    # A socket of its own: the server before it may still be ending.
+    socket = live.home / f"tmux{next(_NUMBERS)}"
+    screen = Screen(socket, {**live.environ, "TERM": "xterm-256color", "ENV": "", **environ})
     started = screen.tmux("new-session", "-d", "-x", "80", "-y", "24", "sh")
     try:
         assert started.returncode == 0, started.stderr

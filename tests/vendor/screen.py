@@ -7,6 +7,7 @@ at the screen until it shows what the step needs.
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from vendor.waiting import until
 SIZE = ("-x", "100", "-y", "150")
 TMUX_DEADLINE_S = 10
 START_DEADLINE_S = 40
+
+_NUMBERS = itertools.count()
 
 
 @frozen
@@ -85,7 +88,11 @@ class Screen:
 @contextmanager
 def terminal(kimi: Kimi, place: Place) -> Iterator[Screen]:
     """The terminal UI, ready for a prompt."""
-    screen = Screen(place.root / "tmux", {**place.environ(kimi.programs), "TERM": "xterm-256color"})
+    # A socket of its own: the server before it may still be ending.
+    screen = Screen(
+        place.root / f"tmux{next(_NUMBERS)}",
+        {**place.environ(kimi.programs), "TERM": "xterm-256color"},
+    )
     try:
         # exec: the CLI is the pane's own process, so its end is the session's end.
         started = screen.tmux("new-session", "-d", *SIZE, "-c", str(place.work), "exec kimi")
