@@ -28,7 +28,7 @@ def test_an_answer_by_keyboard_frees_the_held_hook(console: Console) -> None:
 
 
 def test_words_deny_the_chosen_call_alone_and_the_model_hears_them(console: Console) -> None:
-    first, second = console.held("make clean"), console.held("make", number=2)
+    first, second = console.held("make clean"), console.held("make dist", number=2)
     console.browser.key("i", "j", "r")
     console.browser.key(*"not on main", "Enter")
     assert second.denial() == "not on main"

@@ -126,4 +126,4 @@ async def test_nothing_is_offered_where_nothing_is_accepted(console: Console) ->
 async def test_a_session_that_nobody_claims_any_more_says_so(console: Console) -> None:
     async with emitter(console, "control.cancel"):
         await hands(partial(console.browser.sees, "takes cancel", "#about"))
-    await hands(partial(console.browser.sees, "nobody there to take commands", "#about"))
+    await hands(partial(console.browser.sees, "nobody there to take commands", "#about", 25))

@@ -12,7 +12,8 @@
 const BASE_MS = 500;
 const CAP_MS = 15_000;
 const SILENT_MS = 75_000;
-const ROSTER_MS = 10_000;
+const ROSTER_MS = 4_000;
+const WATCH_MS = 2_000;
 const ACK_MS = 20_000;
 const MOST_POSITIONS = 500;
 const AGENT = "kimiaepd-console";
@@ -54,7 +55,7 @@ export class Link {
    */
   constructor(ears) {
     this.ears = ears;
-    setInterval(() => this.#watch(), 5_000);
+    setInterval(() => this.#watch(), WATCH_MS);
     addEventListener("online", () => this.retry());
     document.addEventListener("visibilitychange", () => document.hidden || this.retry());
   }
