@@ -278,6 +278,22 @@ async def test_without_a_relay_and_a_token_the_gate_is_off_and_says_so(
     assert any("no relay with a token" in line for line in lines), "again as the first call comes"
 
 
+async def test_with_a_token_a_relay_that_is_away_may_be_waited_for(live: Live) -> None:
+    live.environ |= {"AEP_RELAY_URL": "ws://127.0.0.1:9", "AEP_TOKEN": "t"}
+    live.configure('[gate]\nwhen_unreachable = "hold"\n')
+    await call(live.start)
+    with trio.fail_after(10):
+        while not (await status(live))["controlled"]:
+            pass
+    async with trio.open_nursery() as nursery:
+        shim = Shim()
+        nursery.start_soon(shim.run, live, pre_tool_use())
+        await held(live)
+        assert await call(live.stop) == 0
+        assert await shim.said() == b""
+    is_settled(live)
+
+
 async def test_whoever_connects_makes_a_gate_stand_again(live: Live) -> None:
     live.environ["AEP_ATTENTION_TIMEOUT_MS"] = "100"
     await call(live.start)
