@@ -136,6 +136,13 @@ class TalkRoom:
                     return found[count - 1]
                 await trio.sleep(0.1)
 
+    async def asked_any(self) -> list[JSONObject]:
+        """The subscriptions that went out, once there is one."""
+        with trio.fail_after(60):
+            while not self.line.asked:  # noqa: ASYNC110 - virtual time
+                await trio.sleep(0.1)
+        return self.line.asked
+
     async def subscribed(self, name: str = "s1", seq: int = 0) -> None:
         """Let a session be subscribed."""
         self.ack((await self.asked(name))["id"], name, seq=seq)

@@ -110,6 +110,33 @@ async def test_a_server_whose_file_cannot_be_read_for_a_moment_is_not_gone(
         assert len(server.connections) == 1
 
 
+async def test_a_server_whose_file_names_another_port_goes_on_there(
+    tmp_path: Path, home: KapHome, fast_clock: MockClock
+) -> None:
+    """A file names the port that is wanted, before another is taken: somebody else is there."""
+    async with serving(home) as server, bridged(tmp_path, home) as room:
+        server.session("s1")
+        await watched(room, server, "s1")
+        (file,) = home.instances.glob("*.json")
+        whole = file.read_text()
+        (home.instances / "other.json").write_text(whole)
+        await room.so(lambda: len(server.open) == 2)
+        turns.begin(server, "s1")
+        await room.until("run.started")
+        for name in (file.name, "other.json"):
+            (home.instances / name).write_text(whole.replace(f"{server.port}", "1"))
+        await trio.sleep(3)
+        file.write_text(whole)
+        await watched_again(room, server)
+        turns.end(server, "s1")
+        await room.until("run.finished")
+        assert room.core() == ["run.started", "run.finished"]
+
+
+async def watched_again(room: BridgeRoom, server: KapServer) -> None:
+    await room.so(lambda: len(server.connections) == 3 and "s1" in server.open[-1].subscriptions)
+
+
 async def test_a_start_that_cannot_read_a_server_s_file_gives_nothing_up_at_once(
     tmp_path: Path, home: KapHome, fast_clock: MockClock
 ) -> None:

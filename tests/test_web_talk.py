@@ -303,3 +303,22 @@ async def test_a_frame_at_which_we_fail_costs_that_frame(
         await room.settled()
         assert room.core() == ["run.started", "run.finished"]
         assert room.talk.seen.odd == 1
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b\\c", "a\x00b\x1b[31m\n", "é" * 400, "CON"])
+async def test_a_session_of_any_name_is_told(
+    tmp_path: Path, autojump_clock: MockClock, name: str
+) -> None:
+    async with talking(tmp_path / "room", name) as room:
+        (asked,) = await room.asked_any()
+        written = name.replace("\ufffd")
+        room.ack(asked["id"], written)
+        room.turn(1, session=written)
+        room.end(2, session=written)
+        await room.settled()
+        assert room.core(written) == ["run.started", "run.finished"]
+        assert {path.parent.name for path in (tmp_path / "room").rglob("*.jsonl")} <= {
+            "room",
+            "log",
+        }
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["room"]

@@ -4,6 +4,8 @@ Rules:
 - Servers are found by their files, which are looked at every second. A file whose process lives is
   a server; one that is killed leaves its file behind, and its process tells. A file that cannot be
   read for a moment tells nothing: its server writes it anew every 15 s.
+- A server whose file names another port has not ended: until it listens it names one that it only
+  wants, where another may answer.
 - A server that cannot be listened to for `AWAY_SECONDS` leaves its sessions to hooks until it can:
   its file's process may be another program by now.
 - A server that is no more ends what was open in its sessions, and hooks tell of them again. A stop
@@ -103,6 +105,7 @@ class Bridge:
         return {
             "mode": self.feed.mode,
             "control": self.control is not None,
+            "writes": dict(self.control.counts) if self.control else {},
             "frames": self.feed.frames,
             "gaps": self.feed.gaps,
             "last_error": self.last_error,
@@ -124,8 +127,9 @@ class Bridge:
         for name, server in list(self._servers.items()):
             if name in unread and lives(server.instance.pid):
                 continue
-            if there.get(name) is None or _is_another(there[name], server.instance):
-                self._gone(name, server)
+            now = there.get(name)
+            if now is None or _is_another(now, server.instance):
+                self._gone(name, server, is_over=now is None or now.pid != server.instance.pid)
             elif server.watch.silent_seconds > AWAY_SECONDS:
                 self.feed.away(name)
         for name, instance in there.items():
@@ -139,10 +143,10 @@ class Bridge:
         self._servers[name] = server
         bridge_nursery.start_soon(_run, server, name=f"watch {instance.name}")
 
-    def _gone(self, name: str, server: _Server) -> None:
+    def _gone(self, name: str, server: _Server, *, is_over: bool) -> None:
         del self._servers[name]
         server.scope.cancel()
-        self.feed.gone(name)
+        self.feed.gone(name, is_over=is_over)
 
     def _look_at_orphans(self, *, is_sure: bool) -> None:
         if self._orphans_are_over:

@@ -71,6 +71,7 @@ class Seen:
     Attributes:
         frames: messages of any kind.
         odd: those that could not be understood, or taken.
+        failed: those at which we failed.
         gaps: how often frames were missed.
         last_error: for people.
         ever_listed: the sessions that were there when we first looked: their past is not told.
@@ -81,6 +82,7 @@ class Seen:
 
     frames: int = 0
     odd: int = 0
+    failed: int = 0
     gaps: int = 0
     last_error: str | None = None
     ever_listed: set[str] | None = None
@@ -362,7 +364,9 @@ class Conversation:
             await self.feed.take(frame, journal, self.server)
         except Exception:
             self.seen.odd += 1
-            log.exception("a frame of kimi web was not taken", type=frame.type)
+            self.seen.failed += 1
+            if self.seen.failed == 1:
+                log.exception("a frame of kimi web was not taken", type=frame.type)
             self.feed.pass_over(frame, journal)
         if journal == GLOBAL and frame.type in _LEAVING:
             self._leave(frame.session)

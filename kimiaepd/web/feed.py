@@ -149,12 +149,15 @@ class Feed:
                 hosted.servers[server] = False
                 self._tell_hooks(name)
 
-    def gone(self, server: str) -> None:
-        """A server is no more: what was open in its sessions is over, and hooks tell of them."""
-        for name in list(self._hosted):
-            self.left(name, server)
+    def gone(self, server: str, *, is_over: bool = True) -> None:
+        """A server is no more: what was open in its sessions is over, and hooks tell of them.
 
-    def left(self, session: str, server: str) -> None:
+        But where it is found elsewhere (not `is_over`): then it goes on there.
+        """
+        for name in list(self._hosted):
+            self.left(name, server, is_over=is_over)
+
+    def left(self, session: str, server: str, *, is_over: bool = True) -> None:
         """A server tells of this session no more: what it had open there is over."""
         hosted = self._hosted.get(session)
         if hosted is None or hosted.servers.pop(server, None) is None:
@@ -164,7 +167,7 @@ class Feed:
         is_last = not hosted.servers
         if was_speaker:
             hosted.speaker = hosted.is_busy = None
-        if was_speaker or (is_last and hosted.speaker is None):
+        if is_over and (was_speaker or (is_last and hosted.speaker is None)):
             self._end(session, whoever_began=is_busy)
         if is_last:
             del self._hosted[session]
