@@ -26,7 +26,7 @@ from vendor.place import Place, scratch_place
 from vendor.provider import Provider
 from vendor.waiting import until
 from vendor.web import serving
-from vendor.web_desk import Desk, core, furnish, types
+from vendor.web_desk import Desk, configure, core, furnish, types
 
 pytestmark = pytest.mark.vendor
 
@@ -316,6 +316,13 @@ def test_a_gate_holds_the_calls_of_a_session_that_the_stream_tells_of(
             booth.desk.logs(booth.desk.begins("mock:plain"), "x.kimi-code.web.prompt.completed")
             denied = deny_at_the_gate(booth)
             only_seen(booth)
+        configure(place, "primary", "control = true\n" + gate)
+        with (
+            serving(kimi, place) as web,
+            daemon.running(kimi, place),
+            watching(kimi, place) as human,
+        ):
+            answer_both(Booth(kimi, Desk(place, web), human, provider))
         for path in log_files(place):
             judge_log(path)
         is_one_refusal(booth.desk.log(denied))
@@ -340,6 +347,23 @@ def is_one_refusal(log: Log) -> None:
     assert data(denied)["by"] == "policy"
     assert not log.all("tool.failed", "tool.completed")
     assert len({event.get("run") for event in core(log)}) == 1
+
+
+def answer_both(booth: Booth) -> None:
+    """One call is held twice, by the gate and then by the server, and both are answered."""
+    begun = booth.desk.begins("mock:plain")
+    booth.desk.logs(begun, "x.kimi-code.web.prompt.completed")
+    session, held = booth.asks()
+    booth.human.answers(held, "allow")
+    asked = booth.asked(session)
+    booth.human.answers(asked, "approved")
+    log = booth.finishes(session)
+
+    assert data(about(log, held)[0]) == {"answer": {"option": "allow"}, "via": "control"}
+    assert data(about(log, asked)[0]) == {"answer": {"option": "approved"}, "via": "control"}
+    assert types(log) == [
+        *("run.started", *ASK, *ASK, "tool.requested", "tool.completed", "run.finished")
+    ]
 
 
 def only_seen(booth: Booth) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from kimiaepd.mapping.json_value import JSON, JSONObject
 from vendor import daemon
 from vendor.kimi import Kimi
 from vendor.logged import RUN_TERMINALS, Log, data, log_files
-from vendor.place import scratch_place
+from vendor.place import Place, scratch_place
 from vendor.provider import Provider
 from vendor.web import serving
 from vendor.web_desk import Desk, configure, core, furnish, types
@@ -103,18 +104,29 @@ class Days:
 
 
 @pytest.fixture(scope="module")
-def days(kimi: Kimi, provider: Provider) -> Iterator[Days]:
-    with scratch_place() as place, scratch_place() as other:
+def days(kimi: Kimi) -> Iterator[Days]:
+    """The day without hooks is at another place, at the same time."""
+    with scratch_place() as place, scratch_place() as other, ThreadPoolExecutor() as threads:
+        bare = threads.submit(lived_without_hooks, kimi, other)
+        companion, hooked = lived_with_hooks(kimi, place)
+        yield Days(companion, hooked, bare.result())
+
+
+def lived_with_hooks(kimi: Kimi, place: Place) -> tuple[Day, Day]:
+    with Provider() as provider:
         furnish(kimi, place, provider.url, "companion", hooks=True)
         with serving(kimi, place) as web:
             desk = Desk(place, web)
             companion = lived(kimi, desk, provider, hooks=True)
             configure(place, "primary")
-            hooked = lived(kimi, desk, provider, hooks=True)
-        furnish(kimi, other, provider.url, "primary", hooks=False)
-        with serving(kimi, other) as web:
-            bare = lived(kimi, Desk(other, web), provider, hooks=False)
-        yield Days(companion, hooked, bare)
+            return companion, lived(kimi, desk, provider, hooks=True)
+
+
+def lived_without_hooks(kimi: Kimi, place: Place) -> Day:
+    with Provider() as provider:
+        furnish(kimi, place, provider.url, "primary", hooks=False)
+        with serving(kimi, place) as web:
+            return lived(kimi, Desk(place, web), provider, hooks=False)
 
 
 def lived(kimi: Kimi, desk: Desk, provider: Provider, *, hooks: bool) -> Day:

@@ -44,7 +44,7 @@ class Line:
         return server
 
     def connects(self, upgrades: int) -> None:
-        """Wait for a connection, which is the so-manieth."""
+        """Wait for the next connection, after which there were so many."""
         until(lambda: self.wire.upgrades == upgrades, f"{upgrades} connections")
         until(lambda: self.watched()["link"] == "connected", "the connection")
 
