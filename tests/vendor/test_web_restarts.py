@@ -136,7 +136,7 @@ def number(value: JSON) -> float:
 
 @pytest.fixture(scope="module")
 def handover(kimi: Kimi, provider: Provider) -> Shift:
-    """It ends with another server, where a prompt wakes each: no frame says that its turn begins."""
+    """It ends with another server: a prompt wakes each session, and no frame begins its turn."""
     sessions: dict[str, str] = {}
     with scratch_place() as place:
         furnish(kimi, place, provider.url, "off", hooks=True)
