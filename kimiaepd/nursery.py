@@ -414,6 +414,8 @@ def _warn_where_nobody_can_command(
         log.warning("gate.enabled is set, but no call is held", why=why)
     if settings.instruct.enabled:
         log.warning("instruct.enabled is set, but no instruction is taken", why=why)
+    if settings.web.control and settings.web.mode == "primary":
+        log.warning("web.control is set, but no command is taken", why=why)
 
 
 def _instructions(

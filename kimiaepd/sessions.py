@@ -118,9 +118,9 @@ class SessionBook:
     is_streamed: Callable[[str], bool] = lambda _: False
     _sessions: dict[str, Session] = field(factory=dict)
     _dozing: dict[str, int] = field(factory=dict)
+    """Sessions that nothing was open in at the start, and that may go on: when they were heard."""
     _spent: dict[str, int] = field(factory=dict)
     """The next seq of sessions that are not in memory, where one was spent in this epoch."""
-    """Sessions that nothing was open in at the start, and that may go on: when they were heard."""
     _duplicates_before: int = 0
 
     def __iter__(self) -> Iterator[Session]:
@@ -138,10 +138,12 @@ class SessionBook:
             is_heard: it counts as seen now; not so where nobody but us speaks of it.
         """
         self._dozing.pop(session_id, None)
+        session = self._sessions.get(session_id)
+        if session and not is_heard:
+            return session
         session = self._sessions.pop(session_id, None) or self._bring_back(session_id, now)
         self._sessions[session_id] = session  # last in, so the first is the one seen longest ago
-        if is_heard:
-            session.seen_at = now
+        session.seen_at = now
         while len(self._sessions) > MOST:
             self._let_go(next(iter(self)), now)
         return session

@@ -64,7 +64,6 @@ def _control(
         log.warning('web.control is for web.mode = "primary" alone, and does nothing here')
         return None
     if delivery is None:
-        log.warning("web.control is set, but no command is taken", why="there is no relay")
         return None
     control = WebControl(book, lambda: delivery.sender.is_authenticated)
     feed.offer, feed.outcome = control.offer, control.outcome

@@ -372,6 +372,53 @@ async def test_a_session_that_comes_back_while_it_is_streamed_is_the_stream_s(
         ]  # fmt: skip
 
 
+async def test_what_the_stream_began_it_ends_also_where_the_mode_is_another_since(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    with fed(tmp_path) as (room, feed):
+        await begin(feed)
+        await call(feed, 3, "c2")
+    with fed(tmp_path, "companion", epoch=2) as (room, feed):
+        await call(feed, 4, "c3")
+        await say(feed, "tool.result", 5, turnId=0, toolCallId="c2", output="x")
+        await say(feed, "event.approval.resolved", 6, approval_id="a1", decision="approved")
+        await say(feed, "turn.ended", 7, turnId=0, reason="completed")
+        await say(feed, "turn.started", 8, turnId=1, origin={"kind": "user"})
+        await say(feed, "turn.ended", 9, turnId=1, reason="completed")
+        assert core(room) == [
+            "run.started", "attention.requested", "tool.requested", "tool.completed",
+            "attention.answered", "attention.resolved", "run.finished",
+        ]  # fmt: skip
+
+
+async def test_hooks_end_what_the_stream_began_where_the_mode_is_another_since(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    with fed(tmp_path) as (room, feed):
+        await begin(feed)
+    with fed(tmp_path, "companion", epoch=2) as (room, feed):
+        await room.hook("Stop", session="s1")
+        await say(feed, "turn.ended", 3, turnId=0, reason="completed")
+        assert core(room) == [*ENDED[:3], "run.finished"]
+
+
+async def call(feed: Feed, seq: int, name: str) -> None:
+    await say(feed, "tool.call.started", seq, turnId=0, toolCallId=name, name="Bash", args={})
+
+
+async def test_a_session_that_only_we_speak_of_leaves_memory_in_its_turn(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    with fed(tmp_path) as (room, _):
+        await room.hook("SessionStart", session="old")
+        await trio.sleep(room.book.idle_seconds)
+        await room.hook("SessionStart", session="new")
+        room.book.get("old", trio.current_time(), is_heard=False)
+        await trio.sleep(1)
+        room.book.let_go_idle(trio.current_time())
+        assert [session.id for session in room.book] == ["new"]
+
+
 async def test_what_is_remembered_of_frames_has_an_end(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

@@ -46,6 +46,9 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 LATE_SECONDS = 1.0
 """From here on a frame is one that is replayed, and not one that took its time."""
 
+_OUTCOMES = ("turn.ended", "event.approval.resolved")
+_ENDS = (*_OUTCOMES, "tool.result", "event.question.answered", "event.question.dismissed")
+
 MEMORIES = 128
 """Sessions in the middle of a call or an ask of which it is remembered; 7 MB each at worst."""
 
@@ -220,7 +223,9 @@ class Feed:
         hosted = self._hosted.get(frame.session)
         if hosted:
             hosted.note(frame, server)
-        if self.is_primary and hosted:
+        # What it began in primary it also ends, where the mode is another since.
+        is_of_stream = session.state.is_of_stream and frame.type in _ENDS
+        if hosted and (self.is_primary or is_of_stream):
             self._told(session, frame, command)
         elif draft := web.companion(frame):
             self._show(session, draft, frame.said_ns)
@@ -250,7 +255,8 @@ class Feed:
             self.book.keep(session)
 
     async def _command(self, frame: Frame) -> str | None:
-        if self.outcome is None or not self.is_streamed(frame.session):
+        is_one = frame.type in _OUTCOMES and self.is_streamed(frame.session)
+        if self.outcome is None or not is_one:
             return None
         return await self.outcome(frame.session, web.primary(frame, Memory()))
 
