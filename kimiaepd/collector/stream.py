@@ -30,7 +30,7 @@ HEARTBEAT_SECONDS = 15.0
 AT_ONCE = 32
 """Messages that go out in one piece, where so many wait: a piece costs more than a message."""
 
-GATHER_SECONDS = 0.005
+GATHER_SECONDS = 0.02
 """How long what comes after a message that was waited for is gathered into a piece: with many
 consumers of a busy stream a piece of one message each takes four times as much time of the core."""
 
