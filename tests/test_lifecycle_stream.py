@@ -565,6 +565,18 @@ def test_a_prompt_of_which_the_stream_says_anything_is_the_stream_s(kind: str) -
     assert story.core == []
 
 
+def test_a_prompt_whose_hook_comes_after_its_turn_is_the_stream_s() -> None:
+    """As on a busy machine, where its shim has given up."""
+    story = watched()
+    prompted = story.now
+    story.turn(0, after=0.1)
+    story.turn_ends(0, after=0.1)
+    said: JSONObject = {"hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt": "go"}
+    story.take(said, started=prompted)
+    story.wait(2 * SETTLE_SECONDS)
+    assert story.core == ["run.started", "run.finished"]
+
+
 def test_a_session_that_ends_before_its_prompt_is_decided_ends_with_it() -> None:
     story = watched()
     story.hook("UserPromptSubmit", prompt="go")

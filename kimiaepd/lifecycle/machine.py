@@ -87,6 +87,7 @@ class Machine:
         self.duplicates = 0
         self.is_streamed = False
         self._is_silent = False
+        self._spoken_ns = 0  # when the stream last spoke of a turn
         self._emit = emit
         self._new_run_id = new_run_id
 
@@ -154,6 +155,8 @@ class Machine:
         """The stream speaks of the session: what it is prompted is the stream's to tell."""
         if said.mapped.run:
             self._is_silent = False
+            if said.said_ns < NOW_NS:
+                self._spoken_ns = max(self._spoken_ns, said.said_ns)
         if not said.is_of_no_turn:
             for wait in [wait for wait in self.state.waits if wait.kind is WaitKind.PROMPT]:
                 waits.forget(self.state, wait)
@@ -183,9 +186,15 @@ class Machine:
                 run,
                 by_stream=True,
             )
-        is_prompt = payload.event == "UserPromptSubmit" and not payload.is_steer
-        if is_prompt and not self.state.run and not waits.first(self.state, (WaitKind.PROMPT,)):
+        if self._is_unspoken(hook):
             self._keep(Wait(WaitKind.PROMPT, hook, hook.at + SETTLE_SECONDS, logged))
+
+    def _is_unspoken(self, hook: Hook) -> bool:
+        """Whether it is a prompt of which the stream has said nothing yet."""
+        is_prompt = hook.payload.event == "UserPromptSubmit" and not hook.payload.is_steer
+        is_waiting = waits.first(self.state, (WaitKind.PROMPT,)) is not None
+        is_new = hook.started_ns > self._spoken_ns
+        return is_prompt and is_new and self.state.run is None and not is_waiting
 
     # --- instructions ---
 
