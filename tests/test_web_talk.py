@@ -98,6 +98,20 @@ async def test_what_comes_between_a_subscription_and_an_older_acknowledgement_is
         assert room.talk.seen.gaps == 0
 
 
+async def test_an_acknowledgement_that_knows_less_than_has_come_moves_nothing_back(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with talking(tmp_path, "s1") as room:
+        request = await room.asked("s1")
+        room.turn(1)
+        room.end(2)
+        room.ack(request["id"], "s1", seq=1)
+        room.turn(3, 1)
+        await room.settled()
+        assert room.core() == ["run.started", "run.finished", "run.started"]
+        assert room.talk.seen.gaps == 0
+
+
 async def test_what_is_replayed_by_halves_is_asked_for_once_more_and_then_a_gap(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

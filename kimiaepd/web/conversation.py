@@ -273,7 +273,8 @@ class Conversation:
         if at.seq < there.seq:
             why = "too-large" if self.seen.too_large else "not-replayed"
             self._missed(name, there.seq - at.seq, why)
-        self.feed.cursors.put(name, there)
+        if at.seq <= there.seq:  # more may have come than it knew of
+            self.feed.cursors.put(name, there)
 
     def _again(self, name: str, at: Cursor) -> None:
         """Ask for a session once more: something came that the acknowledgement leaves out."""
