@@ -144,9 +144,13 @@ class Ledger:
         entry = _entry(line) if line else None
         return entry[1] if entry else None
 
-    def items(self) -> Iterator[tuple[str, JSONObject]]:
-        """Every session and its newest record, those that are over first, then by age."""
-        for line in [*self._over.values(), *self._open.values()]:
+    def items(self, *, is_open: bool = False) -> Iterator[tuple[str, JSONObject]]:
+        """Every session and its newest record, those that are over first, then by age.
+
+        With `is_open` only those that are not over, which are few.
+        """
+        over = [] if is_open else self._over.values()
+        for line in [*over, *self._open.values()]:
             if entry := _entry(line):
                 yield entry
 

@@ -187,7 +187,8 @@ class Feed:
 
     def end_orphans(self) -> None:
         """End what the stream began in sessions that no server has: theirs died while we did."""
-        kept = [name for name, record in self.book.ledger.items() if is_of_stream(record)]
+        records = self.book.ledger.items(is_open=True)
+        kept = [name for name, record in records if is_of_stream(record)]
         for name in {*kept, *(session.id for session in self.book)}:
             if name not in self._hosted:
                 self._end(name, whoever_began=False)
