@@ -48,6 +48,7 @@ def test_the_newest_record_of_each_session_survives(path: Path) -> None:
 
     assert ledger.get("a") == record(2, is_open=True)
     assert ledger.get("none") is None
+    assert dict(ledger.items(is_open=True)) == {"a": record(2, is_open=True)}
     ledger.close()
     assert reread(path) == {"a": record(2, is_open=True), "b": {"é": [None, 1.5, "x\ny"]}}
 
