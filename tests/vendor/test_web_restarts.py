@@ -23,7 +23,7 @@ from vendor.place import Place, scratch_place
 from vendor.provider import Provider
 from vendor.waiting import until
 from vendor.web import serving
-from vendor.web_desk import Desk, configure, furnish, servers, sessions_watched, types
+from vendor.web_desk import Desk, configure, furnish, sessions_watched, types, watches
 
 pytestmark = pytest.mark.vendor
 
@@ -161,7 +161,7 @@ def handover(kimi: Kimi, provider: Provider) -> Shift:
                 go_on(desk, sessions, 2)
         with serving(kimi, place) as web, daemon.running(kimi, place):
             desk = Desk(place, web)
-            until(lambda: servers(place), "the watch of the next server")
+            watches(place)
             go_on(desk, sessions, 3)
         return Shift.over(desk, sessions)
 

@@ -27,7 +27,7 @@ from vendor.place import Place, plain_config, scratch_place
 from vendor.provider import Provider
 from vendor.waiting import until
 from vendor.web import serving
-from vendor.web_desk import Desk, configure, furnish, servers, sessions_watched, types
+from vendor.web_desk import Desk, configure, furnish, servers, sessions_watched, types, watches
 
 pytestmark = pytest.mark.vendor
 
@@ -131,16 +131,6 @@ def week(kimi: Kimi, place: Place, provider: Provider) -> Week:
             again.logs(sessions[name], "run.finished", count=count)
     logs = {name: first.log(session) for name, session in sessions.items()}
     return Week(place, logs, tuple(watched), stop_s, left_file)
-
-
-def watches(place: Place, count: int) -> int:
-    """Wait until so many servers are watched; how many they are."""
-
-    def connected() -> int:
-        return sum(server["link"] == "connected" for server in servers(place))
-
-    until(lambda: connected() == count == len(servers(place)), f"{count} servers that are watched")
-    return count
 
 
 def stops(desk: Desk) -> float:

@@ -23,7 +23,7 @@ from vendor.logged import RUN_TERMINALS, Log, data, log_files
 from vendor.place import Place, scratch_place
 from vendor.provider import Provider
 from vendor.web import serving
-from vendor.web_desk import Desk, configure, core, furnish, types
+from vendor.web_desk import Desk, configure, core, furnish, types, watches
 
 pytestmark = pytest.mark.vendor
 
@@ -149,6 +149,7 @@ def lived(kimi: Kimi, desk: Desk, provider: Provider, *, hooks: bool) -> Day:
 
 def begin(desk: Desk) -> None:
     """A first session, from which on a server of 0.28.0 tells of new ones at once."""
+    watches(desk.place)
     desk.logs(desk.begins("mock:plain to begin with"), "x.kimi-code.web.prompt.completed")
 
 

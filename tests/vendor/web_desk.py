@@ -143,6 +143,20 @@ def servers(place: Place) -> list[JSONObject]:
     return [server for server in found if isinstance(server, dict)]
 
 
+def watches(place: Place, count: int = 1) -> int:
+    """Wait until so many servers are watched, and no more are known; how many they are.
+
+    What hooks have told of a session before that, is not told again.
+    """
+
+    def is_so() -> bool:
+        links = [server["link"] for server in servers(place)]
+        return links == ["connected"] * count
+
+    until(is_so, f"{count} servers that are watched")
+    return count
+
+
 def sessions_watched(place: Place) -> int:
     """How many sessions it is told of, by all servers."""
     return sum(int(str(server["sessions"])) for server in servers(place))
