@@ -176,6 +176,26 @@ async def test_a_server_that_is_gone_but_for_its_process_s_number_leaves_its_ses
         assert room.core() == ["run.started", "run.finished"] * 2
 
 
+async def test_a_server_whose_token_cannot_be_read_is_left_to_hooks_until_it_can(
+    tmp_path: Path, home: KapHome, fast_clock: MockClock
+) -> None:
+    async with serving(home) as server, bridged(tmp_path, home) as room:
+        server.session("s1")
+        await watched(room, server, "s1")
+        turns.begin(server, "s1")
+        await room.until("run.started")
+        (home.path / "server.token").unlink()
+        await server.open[0].drop()
+        turns.end(server, "s1")
+        await room.so(lambda: not room.feed.is_streamed("s1"))
+        assert "server.token cannot be read" in str(room.server["last_error"])
+        assert room.core() == ["run.started"]
+        home.rotate(home.token)
+        await room.until("run.finished")
+        assert room.feed.is_streamed("s1")
+        assert room.core() == ["run.started", "run.finished"]
+
+
 async def test_a_bridge_that_ended_leaves_every_session_to_hooks(
     tmp_path: Path, home: KapHome, fast_clock: MockClock
 ) -> None:
