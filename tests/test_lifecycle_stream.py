@@ -384,6 +384,12 @@ def tool(call_id: str) -> dict[str, JSON]:
     return {"tool_name": "Bash", "tool_call_id": call_id, "tool_input": {"command": call_id}}
 
 
+def restart(story: StreamStory) -> None:
+    """The daemon dies, and goes on from the record."""
+    story.machine.state = from_record(to_record(story.machine.state))
+    story.machine.settle()
+
+
 STEP: st.SearchStrategy[Callable[[StreamStory], object]] = st.one_of(
     st.booleans().map(lambda on: lambda s: s.streamed(is_streamed=on)),
     NUMBER.map(lambda n: lambda s: s.turn(n)),
@@ -422,6 +428,10 @@ STEP: st.SearchStrategy[Callable[[StreamStory], object]] = st.one_of(
         )
     ),
     st.just(lambda s: s.machine.server_gone(s.now)),
+    st.just(lambda s: restart(s)),
+    st.just(lambda s: s.wait(1.5)),
+    NUMBER.map(lambda n: lambda s: s.frame("turn.step.completed", turnId=n)),
+    NUMBER.map(lambda n: lambda s: s.turn(n, said_at=s.now - 3)),
     st.just(lambda s: s.hook("SessionEnd", after=0.2, reason="exit")),
 )
 
