@@ -1,6 +1,6 @@
 """The bridge on real ground: its servers are scripted ones on loopback, its log is a scratch one.
 
-Time runs ten times as fast as outside (`fast_clock`): what the bridge waits for is real, and its
+Time runs five times as fast as outside (`fast_clock`): what the bridge waits for is real, and its
 own waits are not.
 """
 
@@ -27,6 +27,9 @@ from kimiaepd.web.bridge import Bridge
 from kimiaepd.web.control import WebControl
 from kimiaepd.web.cursors import CURSORS, Cursors
 from kimiaepd.web.feed import Feed
+
+PATIENCE = 600.0
+"""How long a test waits for what must come; two minutes of ours, on a machine that may be busy."""
 
 FULL = Ceilings(Capture.FULL, {})
 
@@ -79,7 +82,7 @@ class BridgeRoom:
         """Wait until so many events of a type are logged."""
         await self.so(lambda: self.types(session).count(kind) >= count)
 
-    async def so(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
+    async def so(self, condition: Callable[[], object], seconds: float = PATIENCE) -> None:
         """Wait until something is so."""
         with trio.fail_after(seconds):
             while not condition():  # noqa: ASYNC110 - the log tells nobody, and virtual time is short

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 import kap_turns as turns
-from bridge_room import FULL, BridgeRoom, bridged
+from bridge_room import FULL, PATIENCE, BridgeRoom, bridged
 from daemon_room import Room, opened
 from kap_journal import KapHome
 from kap_server import KapServer, serving
@@ -29,8 +29,8 @@ from kimiaepd.web.home import Found
 
 @pytest.fixture
 def fast_clock() -> MockClock:
-    """Ten seconds of the bridge's waits in one of ours."""
-    return MockClock(rate=10.0)
+    """Five seconds of the bridge's waits in one of ours."""
+    return MockClock(rate=5.0)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def home(tmp_path: Path) -> KapHome:
 
 async def watched(room: BridgeRoom, server: KapServer, *sessions: str) -> None:
     for session in sessions:
-        await server.subscribed(session, 60)
+        await server.subscribed(session, PATIENCE)
     await room.so(lambda: room.status["servers"] and room.server["sessions"] == len(sessions))
 
 
@@ -80,7 +80,7 @@ async def test_a_server_that_is_slow_to_acknowledge_keeps_its_run_over_our_resta
             await room.until("x.kimi-code.web.event.session.work_changed")
         server.switches.no_ack = True
         async with bridged(tmp_path, home, epoch=2) as room:
-            connection = await server.subscribed("s1", 60)
+            connection = await server.subscribed("s1", PATIENCE)
             await trio.sleep(5)
             (asked,) = connection.frames("subscribe")
             at: JSONObject = {"s1": home.sessions["s1"].journal.cursor()}

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 import kap_turns as turns
-from bridge_room import BridgeRoom, bridged, words
+from bridge_room import PATIENCE, BridgeRoom, bridged, words
 from daemon_room import DEFAULT
 from judge import judge
 from kap_journal import KapHome
@@ -29,8 +29,8 @@ STORY = [
 
 @pytest.fixture
 def fast_clock() -> MockClock:
-    """Ten seconds of the bridge's waits in one of ours."""
-    return MockClock(rate=10.0)
+    """Five seconds of the bridge's waits in one of ours."""
+    return MockClock(rate=5.0)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def story(server: KapServer, session: str = "s1", turn: int = 0) -> None:
 async def watched(room: BridgeRoom, server: KapServer, *sessions: str) -> None:
     """Wait until the bridge is told of these."""
     for session in sessions:
-        await server.subscribed(session, 60)
+        await server.subscribed(session, PATIENCE)
     await room.so(lambda: room.server["sessions"] == len(sessions))
 
 
@@ -228,7 +228,7 @@ async def test_a_server_that_wants_to_end_is_let_go_and_its_run_is_over(
         turns.ask(server, "s1")
         await room.until("attention.requested")
         server.stop()
-        await server.ended(60)
+        await server.ended(PATIENCE)
         await room.until("run.cancelled")
         assert room.data("attention.resolved")["resolution"] == "dismissed"
         assert room.data("run.cancelled")["by"] == "shutdown"
@@ -246,12 +246,12 @@ async def test_a_server_that_was_killed_and_begins_again_is_told_on_from_there(
             await room.until("run.started")
             await server.drained()
             server.kill()
-            await server.ended(60)
+            await server.ended(PATIENCE)
         await room.until("run.cancelled")
         assert room.data("run.cancelled")["by"] == "shutdown"
         async with serving(home) as server:
             server.session("s1")
-            await server.subscribed("s1", 60)
+            await server.subscribed("s1", PATIENCE)
             story(server, turn=1)
             await room.until("run.finished")
         assert room.core() == ["run.started", "run.cancelled", *STORY]
@@ -277,8 +277,8 @@ async def test_two_servers_of_one_home_are_told_each_once(
     async with serving(home) as first, serving(home) as second, bridged(tmp_path, home) as room:
         first.session("s1")
         second.session("s2")
-        await first.subscribed("s1", 60)
-        await second.subscribed("s2", 60)
+        await first.subscribed("s1", PATIENCE)
+        await second.subscribed("s2", PATIENCE)
         story(first, "s1")
         story(second, "s2")
         await room.until("run.finished")
@@ -296,7 +296,7 @@ async def test_a_token_that_was_rotated_is_taken_at_the_next_connection(
         story(server)
         await room.until("run.finished")
         await server.open[0].drop()
-        await server.until(lambda: len(server.connections) == 2, 60)
+        await server.until(lambda: len(server.connections) == 2, PATIENCE)
         story(server, turn=1)
         await room.until("run.finished", 2)
 
@@ -320,7 +320,7 @@ async def test_pings_are_answered_and_silence_is_not_the_end(
         server.session("s1")
         await watched(room, server, "s1")
         nonces = server.ping()
-        await server.until(lambda: set(nonces) <= set(server.open[0].pongs), 60)
+        await server.until(lambda: set(nonces) <= set(server.open[0].pongs), PATIENCE)
         await trio.sleep(45)
         assert len(server.connections) == 1
         story(server)
@@ -417,7 +417,7 @@ async def test_goodbyes_in_every_odd_way_leave_the_bridge_running(
             server.session("s1")
             await watched(room, server, "s1")
             server.stop()
-            await server.ended(60)
+            await server.ended(PATIENCE)
         async with serving(home) as server:
             server.session("s1")
             await watched(room, server, "s1")

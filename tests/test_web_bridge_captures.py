@@ -16,7 +16,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from bridge_room import BridgeRoom, bridged, words
+from bridge_room import PATIENCE, BridgeRoom, bridged, words
 from conftest import shared_folder
 from daemon_room import DEFAULT
 from judge import judge
@@ -41,8 +41,8 @@ BEGINS = (
 
 @pytest.fixture
 def fast_clock() -> MockClock:
-    """Ten seconds of the bridge's waits in one of ours."""
-    return MockClock(rate=10.0)
+    """Five seconds of the bridge's waits in one of ours."""
+    return MockClock(rate=5.0)
 
 
 def durable(capture: Capture) -> list[JSONObject]:
@@ -127,7 +127,7 @@ async def played(
 ) -> None:
     """Say it all, and wait until the bridge has taken the last frame of each session."""
     for name in list(server.live):
-        await server.subscribed(name, 60)
+        await server.subscribed(name, PATIENCE)
     await room.so(lambda: room.status["servers"] and room.server["sessions"] == len(server.live))
     await play(server, capture)
     last = {name: frames[-1]["seq"] for name, frames in told.items() if name in server.live}
@@ -148,7 +148,7 @@ async def test_every_recorded_stream_is_told_as_it_was(
     capture = read_capture(shared / "captures/web" / name)
     home = KapHome(tmp_path / "kimi")
     told = by_session(durable(capture))
-    with trio.fail_after(300):
+    with trio.fail_after(2 * PATIENCE):
         async with serving(home, capture.version) as server:
             stage(server, capture)
             async with bridged(tmp_path, home, mode, ceilings=DEFAULT) as room:
