@@ -428,7 +428,7 @@ STEP: st.SearchStrategy[Callable[[StreamStory], object]] = st.one_of(
         )
     ),
     st.just(lambda s: s.machine.server_gone(s.now)),
-    st.just(lambda s: restart(s)),
+    st.just(restart),
     st.just(lambda s: s.wait(1.5)),
     NUMBER.map(lambda n: lambda s: s.frame("turn.step.completed", turnId=n)),
     NUMBER.map(lambda n: lambda s: s.turn(n, said_at=s.now - 3)),
