@@ -52,12 +52,17 @@ MOST = 32
 
 @define(eq=False)
 class _Server:
-    """One server's task."""
+    """One server's task.
+
+    Attributes:
+        has_ended: once it is to be left: whether the server itself is gone.
+    """
 
     instance: Instance
     watch: Watch
     supervisor: Supervisor
     scope: trio.CancelScope = field(factory=trio.CancelScope)
+    has_ended: bool = True
 
 
 @define(eq=False)
@@ -83,18 +88,19 @@ class Bridge:
         """Watch until cancelled."""
         self._began, self._orphans_are_over = trio.current_time(), False
         task_status.started()
-        async with trio.open_nursery() as bridge_nursery:
-            if self.control:
-                self.control.use(bridge_nursery, self._client)
-            try:
+        try:
+            async with trio.open_nursery() as bridge_nursery:
+                if self.control:
+                    self.control.use(bridge_nursery, self._client)
                 while True:
                     self._look(bridge_nursery)
                     await trio.sleep(LOOK_SECONDS)
-            finally:
-                self._servers.clear()
-                self.feed.forget()
-                if self.control:
-                    self.control.close()
+        finally:
+            # Only here is it sure that no frame is under way.
+            self._servers.clear()
+            self.feed.forget()
+            if self.control:
+                self.control.close()
 
     def status(self, now: float) -> JSONObject:
         """What `kimiaepd status` says of it."""
@@ -129,7 +135,8 @@ class Bridge:
                 continue
             now = there.get(name)
             if now is None or _is_another(now, server.instance):
-                self._gone(name, server, is_over=now is None or now.pid != server.instance.pid)
+                server.has_ended = now is None or now.pid != server.instance.pid
+                server.scope.cancel()
             elif server.watch.silent_seconds > AWAY_SECONDS:
                 self.feed.away(name)
         for name, instance in there.items():
@@ -141,12 +148,14 @@ class Bridge:
         watch = Watch(Client(instance, self.home), self.feed)
         server = _Server(instance, watch, Supervisor(f"kimi web at {instance.port}"))
         self._servers[name] = server
-        bridge_nursery.start_soon(_run, server, name=f"watch {instance.name}")
+        bridge_nursery.start_soon(self._watch, name, server, name=f"watch {instance.name}")
 
-    def _gone(self, name: str, server: _Server, *, is_over: bool) -> None:
+    async def _watch(self, name: str, server: _Server) -> None:
+        with server.scope:
+            await server.supervisor.run(server.watch.run)
+        # Only here is it sure that no frame of it is under way, which would bring it back.
         del self._servers[name]
-        server.scope.cancel()
-        self.feed.gone(name, is_over=is_over)
+        self.feed.gone(name, is_over=server.has_ended)
 
     def _look_at_orphans(self, *, is_sure: bool) -> None:
         if self._orphans_are_over:
@@ -164,8 +173,3 @@ class Bridge:
 
 def _is_another(now: Instance, before: Instance) -> bool:
     return (now.pid, now.host, now.port) != (before.pid, before.host, before.port)
-
-
-async def _run(server: _Server) -> None:
-    with server.scope:
-        await server.supervisor.run(server.watch.run)
